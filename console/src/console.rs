@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use kube::Resource;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 use tautline_core::trust::{OWN_NAMESPACE, TrustedNamespaces};
 use tautline_runtime::{admin::Readiness, cluster_store::ClusterStore};
-use tokio::sync::watch;
 
-use crate::{inspections::Inspections, pages::latency::Answers, source::Source};
+use crate::{inspections::Inspections, source::Source};
 
 /// The data behind the pages. Clones of its fields share their data.
 pub struct Console {
@@ -34,8 +34,6 @@ pub struct Console {
     /// The source of the data that is read on demand.
     pub source: Arc<dyn Source>,
     pub(crate) inspections: Inspections,
-    /// The last reports of the latency provider.
-    pub(crate) latency: Answers,
 }
 
 impl Console {
@@ -54,7 +52,6 @@ impl Console {
             trusted: TrustedNamespaces::new([OWN_NAMESPACE]),
             source,
             inspections: Inspections::default(),
-            latency: Answers::default(),
         }
     }
 }
@@ -95,36 +92,34 @@ impl Console {
     }
 }
 
-/// All objects of a kind, for one writer and many readers.
+/// The current objects of a kind, for one writer and many readers.
 #[derive(Debug)]
-pub struct Objects<K> {
-    now: ArcSwap<Vec<Arc<K>>>,
-    version: watch::Sender<u64>,
-}
+pub struct Objects<K>(ArcSwap<Vec<Arc<K>>>);
 
 impl<K> Default for Objects<K> {
     fn default() -> Self {
-        Self {
-            now: ArcSwap::default(),
-            version: watch::Sender::new(0),
-        }
+        Self(ArcSwap::default())
     }
 }
 
 impl<K> Objects<K> {
     /// Returns the current objects.
     pub fn list(&self) -> Arc<Vec<Arc<K>>> {
-        self.now.load_full()
+        self.0.load_full()
+    }
+
+    /// Returns an object.
+    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>>
+    where
+        K: Resource,
+    {
+        let wanted = (Some(namespace), Some(name));
+        let key = |k: &K| (k.meta().namespace.as_deref(), k.meta().name.as_deref()) == wanted;
+        self.0.load().iter().find(|object| key(object)).cloned()
     }
 
     /// Replaces all objects.
     pub fn reset(&self, all: Vec<Arc<K>>) {
-        self.now.store(Arc::new(all));
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    /// Returns a receiver that is notified of every change.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+        self.0.store(Arc::new(all));
     }
 }

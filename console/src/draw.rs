@@ -17,6 +17,25 @@ pub(crate) fn not_known() -> Markup {
     html! { p .note { "Not known: see above what is missing." } }
 }
 
+/// Renders items with commas between them.
+pub(crate) fn joined(items: impl IntoIterator<Item = Markup>) -> Markup {
+    html! {
+        @for (i, item) in items.into_iter().enumerate() {
+            @if i > 0 { ", " }
+            (item)
+        }
+    }
+}
+
+/// Renders the problems of an object or a page, if there are any.
+pub(crate) fn problems(problems: &[String]) -> Markup {
+    html! {
+        @if !problems.is_empty() {
+            ul .problems { @for problem in problems { li { (problem) } } }
+        }
+    }
+}
+
 /// Renders a bar of parts. Each part has a CSS class, a label and an amount.
 pub(crate) fn share<'a>(
     what: &str,
@@ -34,20 +53,14 @@ pub(crate) fn share<'a>(
                 aria-label={ (what) ": " (labels.join(", ")) } {
                 @for (class, _, amount) in parts {
                     @if amount > 0 {
-                        (segment(class, before, amount, total))
+                        // A small part stays visible.
+                        rect class=(class) x=(before * 1000 / total) y="0" width=((amount * 1000 / total).max(4)) height="30" {}
                         ({ before += amount; "" })
                     }
                 }
             }
         }
     }
-}
-
-fn segment(class: &str, before: u64, amount: u64, total: u64) -> Markup {
-    let x = before * 1000 / total;
-    // A small part stays visible.
-    let width = (amount * 1000 / total).max(4);
-    html! { rect class=(class) x=(x) y="0" width=(width) height="30" {} }
 }
 
 /// Formats thousandths of cards as cards, such as `0.25` or `491.4`.

@@ -1,25 +1,28 @@
-//! `/events` sends the browser the kinds of objects that have changed, each at most once a second.
+//! `/events` sends the browser the kinds of objects that have changed, at most once a second.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::{
-    extract::State,
-    response::sse::{Event, KeepAlive, Sse},
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
 };
-use futures::{Stream, stream};
+use http_body_util::StreamBody;
+use hyper::{
+    Response,
+    body::{Bytes, Frame},
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 use tautline_core::index::Kind;
 use tautline_runtime::cluster_store::Versions;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::time::sleep;
 
 use crate::Console;
 
-/// The shortest time between two collections of changes.
-const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval of the event `tick`, which refreshes pages with data of servers instead of the API.
-const TICK_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between two checks for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of checks after which pages with data of servers instead of the API are refreshed.
+const CHECKS_PER_TICK: u64 = 5;
 
 /// The names of the events, as in `hx-trigger="sse:pods"`.
 pub(crate) const NODES: &str = "nodes";
@@ -28,111 +31,71 @@ pub(crate) const POLICIES: &str = "policies";
 pub(crate) const BINDINGS: &str = "bindings";
 pub(crate) const TICKS: &str = "tick";
 
-struct Changes {
-    objects: Watched<Versions>,
-    bindings: Watched<u64>,
-    offers: Watched<u64>,
-    policies: Watched<u64>,
-    next: Instant,
-    tick: Instant,
-    queue: Vec<&'static str>,
+/// A stream of events.
+pub(crate) type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+type List<K> = Arc<Vec<Arc<K>>>;
+
+/// The versions of all objects that a browser knows.
+struct Seen {
+    store: Versions,
+    bindings: List<ConstraintPolicyBinding>,
+    offers: List<ConstraintPolicyOffer>,
+    policies: List<ConstraintPolicy>,
 }
 
-/// A channel, and the last value that the browser knows.
-struct Watched<T> {
-    channel: watch::Receiver<T>,
-    seen: T,
-}
-
-impl<T: Copy + PartialEq> Watched<T> {
-    fn new(channel: watch::Receiver<T>) -> Self {
-        let seen = *channel.borrow();
-        Self { channel, seen }
-    }
-
-    /// Returns the last value that the browser knows and the current one, which it knows from now
-    /// on.
-    fn take(&mut self) -> (T, T) {
-        let now = *self.channel.borrow_and_update();
-        (std::mem::replace(&mut self.seen, now), now)
-    }
-
-    fn take_changed(&mut self) -> bool {
-        let (before, now) = self.take();
-        before != now
-    }
-}
-
-impl Changes {
+impl Seen {
     fn new(console: &Console) -> Self {
         Self {
-            objects: Watched::new(console.store.changes()),
-            bindings: Watched::new(console.bindings.changes()),
-            offers: Watched::new(console.offers.changes()),
-            policies: Watched::new(console.policies.changes()),
-            next: Instant::now(),
-            tick: Instant::now() + TICK_INTERVAL,
-            // Changes before this connection are not known, so every kind is sent at first.
-            queue: vec![NODES, PODS, POLICIES, BINDINGS],
+            store: *console.store.changes().borrow(),
+            bindings: console.bindings.list(),
+            offers: console.offers.list(),
+            policies: console.policies.list(),
         }
     }
 
-    async fn next(&mut self) -> &'static str {
-        loop {
-            if let Some(name) = self.queue.pop() {
-                return name;
-            }
-            let change = async {
-                tokio::select! {
-                    Ok(()) = self.objects.channel.changed() => {}
-                    Ok(()) = self.bindings.channel.changed() => {}
-                    Ok(()) = self.offers.channel.changed() => {}
-                    Ok(()) = self.policies.channel.changed() => {}
-                    else => std::future::pending().await,
-                }
-            };
-            _ = timeout_at(self.tick, change).await;
-            // A change is sent at once; changes that follow within the interval are sent together.
-            sleep_until(self.next).await;
-            self.next = Instant::now() + CHANGE_INTERVAL;
-            self.collect();
-        }
-    }
-
-    fn collect(&mut self) {
-        let (before, now) = self.objects.take();
-        let changed = |kinds: &[Kind]| now.changed(&before, kinds);
+    /// Returns the names of the kinds that have changed since `before`.
+    fn changed(&self, before: &Self) -> Vec<&'static str> {
+        let changed = |kinds: &[Kind]| self.store.changed(&before.store, kinds);
         let services = [
             Kind::Policy,
             Kind::Offer,
             Kind::Service,
             Kind::EndpointSlice,
         ];
-        let of_lists = self.offers.take_changed() | self.policies.take_changed();
-        let tick = Instant::now() >= self.tick;
-        if tick {
-            self.tick = Instant::now() + TICK_INTERVAL;
-        }
-        let names = [
+        let lists = !Arc::ptr_eq(&self.offers, &before.offers)
+            || !Arc::ptr_eq(&self.policies, &before.policies);
+        let kinds = [
             (NODES, changed(&[Kind::Node])),
             (PODS, changed(&[Kind::Pod])),
-            (POLICIES, of_lists || changed(&services)),
-            (BINDINGS, self.bindings.take_changed()),
-            (TICKS, tick),
+            (POLICIES, lists || changed(&services)),
+            (BINDINGS, !Arc::ptr_eq(&self.bindings, &before.bindings)),
         ];
-        let names = names.into_iter().filter(|(_, changed)| *changed);
-        self.queue.extend(names.map(|(name, _)| name));
+        let changed = kinds.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(name, _)| name).collect()
     }
 }
 
-pub(crate) async fn serve(
-    State(console): State<Arc<Console>>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let changes = Changes::new(&console);
-    let events = stream::unfold(changes, |mut changes| async {
-        let name = changes.next().await;
-        // htmx ignores events without data.
-        Some((Ok(Event::default().event(name).data("1")), changes))
+/// Returns the stream of events as a response.
+pub(crate) fn answer(console: Arc<Console>) -> Response<Body> {
+    // Changes before this connection are not known, so every kind is sent at first.
+    let first = stream::iter([NODES, PODS, POLICIES, BINDINGS]);
+    let checks = stream::unfold((Seen::new(&console), 1), move |(before, check)| {
+        let console = Arc::clone(&console);
+        async move {
+            sleep(CHECK_INTERVAL).await;
+            let now = Seen::new(&console);
+            let mut names = now.changed(&before);
+            names.extend((check % CHECKS_PER_TICK == 0).then_some(TICKS));
+            Some((stream::iter(names), (now, check + 1)))
+        }
     });
-    Sse::new(events).keep_alive(KeepAlive::default())
+    // htmx ignores events without data.
+    let event = |name| format!("event: {name}\ndata: 1\n\n");
+    let frames = first.chain(checks.flatten()).map(event);
+    let frames = frames.map(|text| Ok(Frame::data(Bytes::from(text))));
+    let mut answer = Response::new(StreamBody::new(frames.boxed()));
+    let kind = HeaderValue::from_static("text/event-stream");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
 }

@@ -1,14 +1,16 @@
 //! Refuses requests that change something or that name another host, and sets the headers that keep
 //! a browser from running or embedding anything else.
 
-use axum::{
-    extract::Request,
-    http::{HeaderName, HeaderValue, Method, StatusCode, header, uri::Authority},
-    middleware::Next,
-    response::{IntoResponse, Response},
+use hyper::{
+    Method,
+    header::{self, HeaderName},
+    http::{request::Parts, uri::Authority},
 };
+use tautline_runtime::http::{self, HttpResponse};
 
-const HEADERS: [(HeaderName, &str); 7] = [
+/// The headers of every answer. Another version of the binary may use the same port later, so
+/// browsers keep nothing.
+pub(crate) const HEADERS: [(HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -25,35 +27,22 @@ const HEADERS: [(HeaderName, &str); 7] = [
         HeaderName::from_static("cross-origin-opener-policy"),
         "same-origin",
     ),
+    (header::CACHE_CONTROL, "no-store"),
     (header::VARY, "HX-Request"),
 ];
 
-pub(crate) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match refusal(&request) {
-        Some(refusal) => refusal.into_response(),
-        None => next.run(request).await,
-    };
-    for (name, value) in HEADERS {
-        let headers = response.headers_mut();
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-fn refusal(request: &Request) -> Option<(StatusCode, &'static str)> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Some((
-            StatusCode::METHOD_NOT_ALLOWED,
-            "the console is read-only: use GET\n",
-        ));
+/// Returns the answer to a request that is not for reading or that names another host.
+pub(crate) fn refusal(request: &Parts) -> Option<HttpResponse> {
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return Some(http::text(405, "the console is read-only: use GET\n"));
     }
     // A page of another site can make its own name point to this address (DNS rebinding).
-    let host = request.headers().get(header::HOST);
+    let host = request.headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     match host {
         Some(host) if is_loopback(host.host()) => None,
-        _ => Some((
-            StatusCode::MISDIRECTED_REQUEST,
+        _ => Some(http::text(
+            421,
             "open the console at http://127.0.0.1 or http://localhost, with its port\n",
         )),
     }
@@ -65,17 +54,15 @@ fn is_loopback(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-
     use super::*;
 
     fn status(method: &str, host: Option<&str>) -> Option<u16> {
-        let mut request = axum::http::Request::builder().method(method).uri("/");
+        let mut request = hyper::Request::builder().method(method).uri("/");
         if let Some(host) = host {
             request = request.header("Host", host);
         }
-        let request = request.body(Body::empty()).unwrap();
-        refusal(&request).map(|(status, _)| status.as_u16())
+        let request = request.body(()).unwrap().into_parts().0;
+        refusal(&request).map(|answer| answer.status().as_u16())
     }
 
     #[test]

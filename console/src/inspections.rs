@@ -12,11 +12,7 @@ use tautline_gpu_slice::{
     report::{Order, Top, Total, Uses},
 };
 use tautline_runtime::cluster_store::ClusterStore;
-use tokio::{
-    sync::Semaphore,
-    task::{JoinHandle, spawn_blocking},
-    time::timeout,
-};
+use tokio::task::spawn_blocking;
 
 use crate::pages::gpu::Summary;
 
@@ -25,10 +21,6 @@ const MIN_FRESH_TIME: Duration = Duration::from_secs(1);
 /// The time for which an earlier view is shown at least, as a multiple of the time to compute it.
 /// Counting cards thus takes at most a tenth of a core.
 const FRESH_FACTOR: u32 = 10;
-/// The maximum wait for a new view before the earlier one is shown.
-const MAX_NEW_VIEW_WAIT: Duration = Duration::from_millis(150);
-/// The maximum wait for the first view.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// An [`Inspection`], with the sums over all nodes.
 pub(crate) struct Inspected {
@@ -49,11 +41,9 @@ impl Inspected {
     }
 }
 
-/// The last view, and the permit to compute a new one.
-pub(crate) struct Inspections {
-    last: Arc<Mutex<Option<Made>>>,
-    turn: Arc<Semaphore>,
-}
+/// The last view.
+#[derive(Clone, Default)]
+pub(crate) struct Inspections(Arc<Mutex<Option<Made>>>);
 
 /// A computed view.
 struct Made {
@@ -62,58 +52,30 @@ struct Made {
     inspected: Arc<Inspected>,
 }
 
-impl Default for Inspections {
-    fn default() -> Self {
-        Self {
-            last: Arc::default(),
-            turn: Arc::new(Semaphore::new(1)),
-        }
-    }
-}
-
 impl Inspections {
-    /// Returns the view of the store's current snapshot, or an earlier one while the new one is
-    /// computed.
+    /// Returns the view of the store's current snapshot, or a fresh one of an earlier snapshot.
     pub(crate) async fn get(&self, store: &ClusterStore) -> Result<Arc<Inspected>> {
-        let snapshot = store.snapshot();
-        let earlier = match &*lock(&self.last) {
-            Some(made) if made.is_fresh(&snapshot) => return Ok(Arc::clone(&made.inspected)),
-            made => made.as_ref().map(|made| Arc::clone(&made.inspected)),
-        };
+        let (last, store) = (self.clone(), store.clone());
         // The computation continues even if this request stops waiting for it.
-        let making = self.make(store.clone());
-        match earlier {
-            Some(earlier) => match timeout(MAX_NEW_VIEW_WAIT, making).await {
-                Ok(made) => made.context("the cards cannot be counted")?,
-                Err(_) => Ok(earlier),
-            },
-            None => {
-                let made = timeout(DEADLINE, making).await;
-                let made = made.context("the cards are being counted; try again")?;
-                made.context("the cards cannot be counted")?
-            }
-        }
+        let made = spawn_blocking(move || last.get_blocking(&store)).await;
+        made.context("the cards cannot be counted")
     }
 
-    fn make(&self, store: ClusterStore) -> JoinHandle<Result<Arc<Inspected>>> {
-        let (last, turn) = (Arc::clone(&self.last), Arc::clone(&self.turn));
-        tokio::spawn(async move {
-            let _turn = turn.acquire().await?;
-            let snapshot = store.snapshot();
-            if let Some(made) = &*lock(&last)
-                && made.is_fresh(&snapshot)
-            {
-                return Ok(Arc::clone(&made.inspected));
-            }
-            let at = Instant::now();
-            let inspected = Arc::new(spawn_blocking(move || Inspected::new(snapshot)).await?);
-            *lock(&last) = Some(Made {
-                at: Instant::now(),
-                took: at.elapsed(),
-                inspected: Arc::clone(&inspected),
-            });
-            Ok(inspected)
-        })
+    fn get_blocking(&self, store: &ClusterStore) -> Arc<Inspected> {
+        // One request computes, and the others wait for its view.
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = store.snapshot();
+        if let Some(made) = last.as_ref().filter(|made| made.is_fresh(&snapshot)) {
+            return Arc::clone(&made.inspected);
+        }
+        let started = Instant::now();
+        let inspected = Arc::new(Inspected::new(snapshot));
+        *last = Some(Made {
+            at: Instant::now(),
+            took: started.elapsed(),
+            inspected: Arc::clone(&inspected),
+        });
+        inspected
     }
 }
 
@@ -122,10 +84,6 @@ impl Made {
         let fresh = MIN_FRESH_TIME.max(self.took * FRESH_FACTOR);
         Arc::ptr_eq(self.inspected.inspection.snapshot(), now) || self.at.elapsed() < fresh
     }
-}
-
-fn lock(last: &Mutex<Option<Made>>) -> std::sync::MutexGuard<'_, Option<Made>> {
-    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -151,22 +109,11 @@ mod tests {
         let within_the_time = inspections.get(&store).await.unwrap();
         assert!(Arc::ptr_eq(&first, &within_the_time));
         {
-            let mut last = lock(&inspections.last);
+            let mut last = inspections.0.lock().unwrap();
             let made = last.as_mut().unwrap();
             made.at -= MIN_FRESH_TIME.max(made.took * FRESH_FACTOR);
         }
-        // The request gets an earlier view if the machine is busy.
-        let until = Instant::now() + DEADLINE;
-        while inspections
-            .get(&store)
-            .await
-            .unwrap()
-            .inspection
-            .nodes()
-            .len()
-            < 2
-        {
-            assert!(Instant::now() < until, "the change is not seen");
-        }
+        let later = inspections.get(&store).await.unwrap();
+        assert_eq!(later.inspection.nodes().len(), 2);
     }
 }

@@ -1,11 +1,10 @@
 //! The frame of every page: head, navigation, and the command that prints the same data.
 
-use axum::http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
 use tautline_core::text;
 
 use crate::{
-    events,
+    Console, events,
     request::{PageInfo, PageRequest},
 };
 
@@ -28,39 +27,26 @@ const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"history
 pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup) -> Markup {
     let console = &request.console;
     let here = request.link("format", None);
-    let missing = console.readiness.missing();
     let command = console.command(info.command);
+    let footer = html! {
+        footer {
+            p { (command.0) code { (command.1) } }
+            p { a href=(request.link("format", Some("json"))) { "JSON" } " · read-only" }
+        }
+    };
+    document(console, (info.title, &here), info.live, content, &footer)
+}
+
+/// Renders an error. `here` is the address of the page that cannot be shown.
+pub(crate) fn error_page(console: &Console, title: &str, text: &str, here: &str) -> Markup {
+    let content = html! { p .error role="alert" { (text) } };
+    // As a live part, it is replaced by the page once that can be shown again.
     document(
-        info.title,
-        &html! {
-            header {
-                a .skip href="#main" { "Skip to content" }
-                a .brand href="/" { "Tautline" }
-                nav aria-label="Sections" {
-                    @for (path, name) in SECTIONS {
-                        a href=(path) aria-current=[(path == info.section).then_some("page")] { (name) }
-                    }
-                }
-                span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
-                button #theme type="button" aria-label="Change between dark and light" { "◐" }
-            }
-            main #main tabindex="-1" data-events=[(!info.live.is_empty()).then(|| info.live.join(" "))] {
-                h1 { (info.title) }
-                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(info.live)) {
-                    @if !missing.is_empty() {
-                        p .note role="status" { "Not complete yet: waiting for " (missing.join(", ")) }
-                    }
-                    @for problem in console.problems.load().iter() {
-                        p .error role="status" { (text::sanitize(problem, MAX_PROBLEM_CHARS)) }
-                    }
-                    (content)
-                }
-            }
-            footer {
-                p { (command.0) code { (command.1) } }
-                p { a href=(request.link("format", Some("json"))) { "JSON" } " · read-only" }
-            }
-        },
+        console,
+        (title, here),
+        &[events::TICKS],
+        &content,
+        &html! {},
     )
 }
 
@@ -73,32 +59,19 @@ fn triggers(live: &[&str]) -> String {
     }
 }
 
-/// Renders an error. `here` is the address of the page that cannot be shown.
-pub(crate) fn error_page(status: StatusCode, text: &str, here: &str) -> Markup {
-    let title = status.canonical_reason().unwrap_or("Error");
-    document(
-        title,
-        &html! {
-            header {
-                a .brand href="/" { "Tautline" }
-                nav aria-label="Sections" {
-                    @for (path, name) in SECTIONS {
-                        a href=(path) { (name) }
-                    }
-                }
-            }
-            main #main {
-                h1 { (title) }
-                // As a live part, it is replaced by the page once that can be shown again.
-                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(&[events::TICKS])) {
-                    p .error role="alert" { (text) }
-                }
-            }
-        },
-    )
-}
-
-fn document(title: &str, body: &Markup) -> Markup {
+/// Renders the page with the title and the address `here`; the events `live` refresh its content.
+fn document(
+    console: &Console,
+    (title, here): (&str, &str),
+    live: &[&str],
+    content: &Markup,
+    footer: &Markup,
+) -> Markup {
+    let missing = console.readiness.missing();
+    let is_current = |section: &str| match section {
+        "/" => here == "/" || here.starts_with("/?"),
+        _ => here.starts_with(section),
+    };
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -113,7 +86,32 @@ fn document(title: &str, body: &Markup) -> Markup {
                 script src="/assets/console.js" {}
                 script src="/assets/htmx.min.js" defer {}
             }
-            body { (body) }
+            body {
+                header {
+                    a .skip href="#main" { "Skip to content" }
+                    a .brand href="/" { "Tautline" }
+                    nav aria-label="Sections" {
+                        @for (path, name) in SECTIONS {
+                            a href=(path) aria-current=[is_current(path).then_some("page")] { (name) }
+                        }
+                    }
+                    span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
+                    button #theme type="button" aria-label="Change between dark and light" { "◐" }
+                }
+                main #main tabindex="-1" data-events=[(!live.is_empty()).then(|| live.join(" "))] {
+                    h1 { (title) }
+                    div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(live)) {
+                        @if !missing.is_empty() {
+                            p .note role="status" { "Not complete yet: waiting for " (missing.join(", ")) }
+                        }
+                        @for problem in console.problems.load().iter() {
+                            p .error role="status" { (text::sanitize(problem, MAX_PROBLEM_CHARS)) }
+                        }
+                        (content)
+                    }
+                }
+                (footer)
+            }
         }
     }
 }

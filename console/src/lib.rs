@@ -8,12 +8,11 @@
 
 #![warn(missing_docs)]
 
-mod assets;
+mod admin;
 mod console;
-mod controller;
 mod draw;
 mod events;
-mod extender;
+mod form;
 mod guard;
 mod inspections;
 mod layout;
@@ -26,7 +25,7 @@ pub mod shell;
 pub mod source;
 mod table;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod when;
 
 pub use console::Console;

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::request::{PageError, PageRequest};
+use crate::request::{PageRequest, PageResult};
 
 /// The number of rows on a page.
 pub(crate) const ROWS_PER_PAGE: usize = 100;
@@ -28,34 +28,53 @@ impl<T> Window<T> {
         request: &PageRequest,
         all: &[E],
         row: impl FnMut(&E) -> T,
-    ) -> Result<Self, PageError> {
-        let pages = all.len().div_ceil(ROWS_PER_PAGE).max(1);
-        let page = request.number("page")?.unwrap_or(1).clamp(1, pages);
-        let shown = all
-            .iter()
-            .skip((page - 1) * ROWS_PER_PAGE)
-            .take(ROWS_PER_PAGE);
+    ) -> PageResult<Self> {
+        Self::sized(request, all, ROWS_PER_PAGE, row)
+    }
+
+    /// Returns the page like [`Window::new`], with another number of rows.
+    pub(crate) fn sized<E>(
+        request: &PageRequest,
+        all: &[E],
+        size: usize,
+        row: impl FnMut(&E) -> T,
+    ) -> PageResult<Self> {
+        let mut pages = all.chunks(size);
+        let page = request.number("page")?.unwrap_or(1);
+        let page = page.clamp(1, pages.len().max(1));
         Ok(Self {
-            rows: shown.map(row).collect(),
             total: all.len(),
             page,
-            pages,
+            pages: pages.len().max(1),
+            rows: pages
+                .nth(page - 1)
+                .unwrap_or_default()
+                .iter()
+                .map(row)
+                .collect(),
         })
     }
 
+    /// Returns a list of one page.
+    pub(crate) fn whole(rows: Vec<T>, total: usize) -> Self {
+        Self {
+            rows,
+            total,
+            page: 1,
+            pages: 1,
+        }
+    }
+
     /// Renders links to the pages before and after this one, or nothing for a list of one page.
-    pub(crate) fn pager(&self, request: &PageRequest) -> Markup {
-        let link = |page: usize| request.link("page", Some(&page.to_string()));
+    /// `anchor` is the place on these pages, such as `#nodes`, or empty.
+    pub(crate) fn pager(&self, request: &PageRequest, anchor: &str) -> Markup {
+        let link = |page: usize| request.link("page", Some(&page.to_string())) + anchor;
         html! {
             @if self.pages > 1 {
                 nav .pager aria-label="Pages" {
-                    @if self.page > 1 {
-                        a rel="prev" href=(link(self.page - 1)) { "← Before" }
-                    }
+                    @if self.page > 1 { a rel="prev" href=(link(self.page - 1)) { "← Before" } }
                     span { "Page " (self.page) " of " (self.pages) ", " (self.total) " in all" }
-                    @if self.page < self.pages {
-                        a rel="next" href=(link(self.page + 1)) { "Next →" }
-                    }
+                    @if self.page < self.pages { a rel="next" href=(link(self.page + 1)) { "Next →" } }
                 }
             }
         }

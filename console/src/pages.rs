@@ -1,4 +1,4 @@
-//! The pages: each module has its routes, its views and their rendering.
+//! The pages: each module has its views and their rendering.
 
 mod bindings;
 mod decisions;
@@ -7,29 +7,40 @@ pub(crate) mod latency;
 mod overview;
 mod policies;
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
-use axum::{Router, response::Redirect};
+use percent_encoding::percent_decode_str;
 
 use crate::{
-    Console,
     layout::SECTIONS,
-    request::{PageError, PageRequest, link},
+    request::{PageError, PageRequest, PageResult, link, redirect},
 };
 
-pub(crate) fn routes() -> Router<Arc<Console>> {
-    Router::new()
-        .merge(overview::routes())
-        .merge(decisions::routes())
-        .merge(bindings::routes())
-        .merge(gpu::routes())
-        .merge(latency::routes())
-        .merge(policies::routes())
+/// Returns the page of a request.
+pub(crate) async fn page(request: &PageRequest) -> PageResult {
+    let segments = request.path.split('/').skip(1);
+    let segments = segments.map(|segment| percent_decode_str(segment).decode_utf8_lossy());
+    let segments: Vec<Cow<'_, str>> = segments.collect();
+    let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+    match segments[..] {
+        [""] => overview::page(request).await,
+        _ if segments.contains(&"") => not_found(request),
+        ["decisions"] => decisions::list(request).await,
+        ["decisions", namespace, pod] => decisions::pod(request, namespace, pod).await,
+        ["bindings"] => bindings::list(request),
+        ["bindings", namespace, name] => bindings::binding(request, namespace, name).await,
+        ["gpu"] => gpu::cluster(request).await,
+        ["gpu", node] => gpu::node(request, node).await,
+        ["latency"] => latency::network(request).await,
+        ["latency", "pair", from, to] => latency::pair(request, from, to).await,
+        ["policies"] => policies::page(request),
+        _ => not_found(request),
+    }
 }
 
 /// Redirects an address with a slash at its end to the page without it. Other addresses have no
 /// page.
-pub(crate) async fn not_found(request: PageRequest) -> Result<Redirect, PageError> {
+fn not_found(request: &PageRequest) -> PageResult {
     let path = request.path.trim_end_matches('/');
     // Only addresses of sections are redirected: `//host/` would lead to another server.
     let is_known = SECTIONS.iter().any(|(section, _)| {
@@ -42,18 +53,18 @@ pub(crate) async fn not_found(request: PageRequest) -> Result<Redirect, PageErro
             request.path
         )));
     }
-    Ok(Redirect::temporary(&link(path, &request.query)))
+    redirect(307, &link(path, request.fields(|_| true)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use crate::testing;
+    use crate::tests;
 
     #[tokio::test]
     async fn slash_at_the_end_leads_to_the_page() {
-        let console = Arc::new(testing::console("", testing::FakeSource::default()));
+        let console = Arc::new(tests::console("", tests::FakeSource::default()));
         for (uri, status) in [
             ("/bindings/", 307),
             ("/bindings/?namespace=shop", 307),
@@ -63,7 +74,7 @@ mod tests {
             ("/nowhere/", 404),
             ("/bindings", 200),
         ] {
-            assert_eq!(testing::get(&console, uri).await.0, status, "{uri}");
+            assert_eq!(tests::get(&console, uri).await.0, status, "{uri}");
         }
     }
 }

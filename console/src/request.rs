@@ -1,20 +1,22 @@
 //! The request for a page, and the responses to it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
-use axum::{
-    Extension, Json,
-    extract::{FromRequestParts, Query, Request},
-    http::{StatusCode, header, request::Parts},
-    middleware::Next,
-    response::{Html, IntoResponse, Response},
+use anyhow::Context;
+use hyper::{
+    StatusCode, Uri,
+    header::{HeaderValue, LOCATION},
 };
 use maud::Markup;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::json;
-use tautline_runtime::error_text::error_text;
+use tautline_runtime::{
+    error_text::error_text,
+    http::{self, HttpResponse},
+};
 
-use crate::{Console, draw::clean, layout};
+use crate::{Console, draw::clean, layout, pages};
 
 /// A request for a page.
 pub(crate) struct PageRequest {
@@ -28,8 +30,6 @@ pub(crate) struct PageRequest {
 /// The data for the frame around a page's content.
 pub(crate) struct PageInfo<'a> {
     pub title: &'a str,
-    /// The path of the current section in the navigation.
-    pub section: &'static str,
     /// The command that prints the same data, without `tautline` and the arguments that select the
     /// cluster, such as `get bindings -A`.
     pub command: &'a str,
@@ -44,44 +44,51 @@ pub(crate) struct PageError {
     text: String,
 }
 
+/// The result of a page.
+pub(crate) type PageResult<T = HttpResponse> = Result<T, PageError>;
+
 /// The maximum length of a query. A longer one would be repeated in each link of the page.
 const MAX_QUERY_BYTES: usize = 16 << 10;
 const MAX_ERROR_CHARS: usize = 2000;
+/// The characters that are escaped in a segment of a path or a field of a query.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
-impl FromRequestParts<Arc<Console>> for PageRequest {
-    type Rejection = PageError;
+/// Returns the page of an address, or the error in its place.
+pub(crate) async fn page(console: &Arc<Console>, uri: &Uri) -> HttpResponse {
+    let page = async { pages::page(&PageRequest::new(console, uri)?).await };
+    match page.await {
+        Ok(page) => page,
+        Err(error) => error.respond(console, uri),
+    }
+}
 
-    async fn from_request_parts(
-        parts: &mut Parts,
-        console: &Arc<Console>,
-    ) -> Result<Self, PageError> {
-        let length = parts.uri.query().map_or(0, str::len);
+impl PageRequest {
+    fn new(console: &Arc<Console>, uri: &Uri) -> PageResult<Self> {
+        let query = uri.query().unwrap_or_default();
+        let length = query.len();
         if length > MAX_QUERY_BYTES {
             return Err(PageError::bad(format!(
                 "the query has {length} bytes, at most {MAX_QUERY_BYTES} are read"
             )));
         }
-        let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri);
-        let Query(mut query) = query.map_err(|e| PageError::bad(e.to_string()))?;
-        let json = match query.remove("format").as_deref() {
-            None | Some("html") => false,
-            Some("json") => true,
-            Some(other) => {
-                return Err(PageError::bad(format!(
-                    "format={other}: write format=json or leave it out"
-                )));
-            }
-        };
-        Ok(Self {
+        let mut request = Self {
             console: Arc::clone(console),
-            path: parts.uri.path().to_owned(),
-            query,
-            json,
-        })
+            path: uri.path().to_owned(),
+            query: form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
+            json: false,
+        };
+        let format = request.choice("format", &[("html", false), ("json", true)])?;
+        request.json = format.unwrap_or(false);
+        request.query.remove("format");
+        Ok(request)
     }
-}
 
-impl PageRequest {
     /// Returns a field of the query; `None` if it is absent or empty.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.query
@@ -90,8 +97,13 @@ impl PageRequest {
             .filter(|v| !v.is_empty())
     }
 
+    /// Returns whether the query has one of the fields.
+    pub(crate) fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.field(name).is_some())
+    }
+
     /// Returns a field of the query as a number.
-    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, PageError> {
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> PageResult<Option<T>> {
         let parse = |value: &str| {
             let parsed = value.parse();
             parsed.map_err(|_| PageError::bad(format!("{name}={value}: write a whole number")))
@@ -99,12 +111,29 @@ impl PageRequest {
         self.field(name).map(parse).transpose()
     }
 
+    /// Returns the choice that a field of the query names.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &str,
+        choices: &[(&str, T)],
+    ) -> PageResult<Option<T>> {
+        let Some(value) = self.field(name) else {
+            return Ok(None);
+        };
+        let chosen = choices
+            .iter()
+            .find(|(choice, _)| choice.eq_ignore_ascii_case(value));
+        let all: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
+        let error = || PageError::bad(format!("{name}={value}: write one of {}", all.join(", ")));
+        chosen.map(|(_, choice)| Some(*choice)).ok_or_else(error)
+    }
+
     /// Separates the error of an invalid form, which a page shows next to the form. In JSON, this
     /// error is the response, as other errors are.
     pub(crate) fn shown_beside<T>(
         &self,
-        result: Result<T, PageError>,
-    ) -> Result<(Option<T>, Option<String>), PageError> {
+        result: PageResult<T>,
+    ) -> PageResult<(Option<T>, Option<String>)> {
         match result {
             Ok(value) => Ok((Some(value), None)),
             Err(error) if !self.json && error.status == StatusCode::BAD_REQUEST => {
@@ -114,14 +143,23 @@ impl PageRequest {
         }
     }
 
+    /// Returns the fields of the query with a value that `keep` selects by their name.
+    pub(crate) fn fields(&self, keep: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.query.iter();
+        let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str()));
+        pairs.filter(move |(name, value)| !value.is_empty() && keep(name))
+    }
+
     /// Returns the link to this page with one field of the query changed or removed.
     pub(crate) fn link(&self, name: &str, value: Option<&str>) -> String {
-        let mut query = self.query.clone();
-        match value {
-            Some(value) => _ = query.insert(name.to_owned(), value.to_owned()),
-            None => _ = query.remove(name),
-        }
-        link(&self.path, &query)
+        self.link_without(&[name], value.map(|value| (name, value)))
+    }
+
+    /// Returns the link to this page without some fields of the query, and with another one.
+    pub(crate) fn link_without(&self, names: &[&str], field: Option<(&str, &str)>) -> String {
+        let mut fields: BTreeMap<_, _> = self.fields(|name| !names.contains(&name)).collect();
+        fields.extend(field);
+        link(&self.path, fields)
     }
 
     /// Returns the view as a page or as JSON.
@@ -130,16 +168,29 @@ impl PageRequest {
         info: &PageInfo<'_>,
         view: &V,
         render: impl FnOnce(&V) -> Markup,
-    ) -> Response {
+    ) -> PageResult {
         if self.json {
-            return Json(view).into_response();
+            let json = serde_json::to_vec(view).context("the page cannot be written")?;
+            return Ok(http::respond(200, JSON, json));
         }
-        html(StatusCode::OK, &layout::page(self, info, &render(view)))
+        let page = layout::page(self, info, &render(view));
+        Ok(http::respond(200, HTML, page.0))
     }
 }
 
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Redirects the browser, after a form with 303, and otherwise with 307.
+pub(crate) fn redirect(status: u16, location: &str) -> PageResult {
+    let mut answer = http::text(status, "");
+    let location = HeaderValue::from_str(location).context("the address cannot be written")?;
+    answer.headers_mut().insert(LOCATION, location);
+    Ok(answer)
+}
+
 /// Returns a path with a query, escaped for a link.
-pub(crate) fn link(path: &str, query: &BTreeMap<String, String>) -> String {
+pub(crate) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut all = path.to_owned();
     for (name, value) in query {
         all.push(if all.contains('?') { '&' } else { '?' });
@@ -158,16 +209,7 @@ pub(crate) fn path(segments: &[&str]) -> String {
 
 /// Escapes text for a segment of a path or a field of a query.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            other => escaped += &format!("%{other:02X}"),
-        }
-    }
-    escaped
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 impl PageError {
@@ -186,6 +228,26 @@ impl PageError {
             text: text.into(),
         }
     }
+
+    /// Returns the error as a page, or as JSON if the request wants it.
+    fn respond(&self, console: &Console, uri: &Uri) -> HttpResponse {
+        let status = self.status.as_u16();
+        let text = clean(&self.text, MAX_ERROR_CHARS);
+        let mut fields = uri.query().unwrap_or_default().split('&');
+        if fields.any(|field| field == "format=json") {
+            return http::respond(status, JSON, json!({"error": text}).to_string());
+        }
+        // A query that is too long to be read must not be repeated in the page.
+        let here = uri.path_and_query().map_or("/", |all| all.as_str());
+        let here = if here.len() > MAX_QUERY_BYTES {
+            "/"
+        } else {
+            here
+        };
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        let page = layout::error_page(console, title, &text, here);
+        http::respond(status, HTML, page.0)
+    }
 }
 
 /// Converts an error of the cluster or of a Tautline server, which did not answer.
@@ -198,49 +260,15 @@ impl From<anyhow::Error> for PageError {
     }
 }
 
-/// The response has no body; [`show_errors`] adds it.
-impl IntoResponse for PageError {
-    fn into_response(self) -> Response {
-        (self.status, Extension(self)).into_response()
-    }
-}
-
-/// Adds the body of a [`PageError`]: a page, or JSON if the request wants it.
-pub(crate) async fn show_errors(request: Request, next: Next) -> Response {
-    let uri = request.uri().clone();
-    let mut response = next.run(request).await;
-    let Some(error) = response.extensions_mut().remove::<PageError>() else {
-        return response;
-    };
-    let text = clean(&error.text, MAX_ERROR_CHARS);
-    let fields = uri.query().unwrap_or_default().split('&');
-    if fields.into_iter().any(|field| field == "format=json") {
-        return (error.status, Json(json!({"error": text}))).into_response();
-    }
-    // A query that is too long to be read must not be repeated in the page.
-    let here = uri.path_and_query().map_or("/", |all| all.as_str());
-    let here = if here.len() > MAX_QUERY_BYTES {
-        "/"
-    } else {
-        here
-    };
-    html(error.status, &layout::error_page(error.status, &text, here))
-}
-
-fn html(status: StatusCode, markup: &Markup) -> Response {
-    let no_store = [(header::CACHE_CONTROL, "no-store")];
-    (status, no_store, Html(markup.0.clone())).into_response()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::testing::{self, FakeSource, get};
+    use crate::tests::{self, FakeSource, get};
 
     fn console() -> Arc<Console> {
-        Arc::new(testing::console("", FakeSource::default()))
+        Arc::new(tests::console("", FakeSource::default()))
     }
 
     #[tokio::test]
@@ -279,8 +307,8 @@ mod tests {
 
     #[test]
     fn links_are_escaped() {
-        let query = [("q".to_owned(), "a&b=\"<ü".to_owned())].into();
-        assert_eq!(link("/x", &query), "/x?q=a%26b%3D%22%3C%C3%BC");
+        let query = [("q", "a&b=\"<ü")];
+        assert_eq!(link("/x", query), "/x?q=a%26b%3D%22%3C%C3%BC");
         assert_eq!(path(&["a/b", "..", ""]), "/a%2Fb/../");
     }
 }

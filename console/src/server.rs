@@ -1,13 +1,18 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::{Router, middleware, routing::get};
-use tautline_runtime::http::{self, Body, Limits, Port, PortMetrics};
+use http_body_util::{Either, Full};
+use hyper::{
+    Response,
+    body::Bytes,
+    header::HeaderValue,
+    http::request::{Parts, Request},
+};
+use tautline_runtime::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
-use crate::{Console, assets, events, guard, pages, request};
+use crate::{Console, events, guard, request};
 
 /// The maximum size of a request. Browsers do not send larger ones.
 const LARGEST_REQUEST_BYTES: usize = 64 << 10;
@@ -30,10 +35,9 @@ async fn serve_within(
     console: Arc<Console>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let router = router(console);
-    let handle = move |request: axum::http::Request<Body>| {
-        let answer = router.clone().oneshot(request);
-        async move { answer.await.unwrap_or_else(|never| match never {}) }
+    let handle = move |request: Request<Body>| {
+        let console = Arc::clone(&console);
+        async move { answer(&console, &request.into_parts().0).await }
     };
     let port = Port::new(limits, LARGEST_REQUEST_BYTES, PortMetrics::default());
     // The stop does not wait for streams of events, which never end by themselves.
@@ -44,15 +48,41 @@ async fn serve_within(
     }
 }
 
-pub(crate) fn router(console: Arc<Console>) -> Router {
-    Router::new()
-        .merge(pages::routes())
-        .route("/events", get(events::serve))
-        .route("/assets/{name}", get(assets::serve))
-        .fallback(pages::not_found)
-        .layer(middleware::from_fn(request::show_errors))
-        .layer(middleware::from_fn(guard::guard))
-        .with_state(console)
+/// Returns the answer to a request: an asset, the stream of events, or a page.
+pub(crate) async fn answer(
+    console: &Arc<Console>,
+    request: &Parts,
+) -> Response<Either<Full<Bytes>, events::Body>> {
+    let path = request.uri.path();
+    let mut answer = if let Some(refusal) = guard::refusal(request) {
+        refusal.map(Either::Left)
+    } else if path == "/events" {
+        events::answer(Arc::clone(console)).map(Either::Right)
+    } else if let Some(name) = path.strip_prefix("/assets/") {
+        asset(name).map(Either::Left)
+    } else {
+        request::page(console, &request.uri).await.map(Either::Left)
+    };
+    for (name, value) in guard::HEADERS {
+        let headers = answer.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// Returns the style sheet or a script, which are part of the binary.
+fn asset(name: &str) -> HttpResponse {
+    let script = |body: &'static [u8]| http::respond(200, "text/javascript; charset=utf-8", body);
+    match name {
+        "console.css" => http::respond(
+            200,
+            "text/css; charset=utf-8",
+            &include_bytes!("../assets/console.css")[..],
+        ),
+        "console.js" => script(include_bytes!("../assets/console.js")),
+        "htmx.min.js" => script(include_bytes!("../assets/htmx.min.js")),
+        _ => http::text(404, ""),
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +96,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::testing::{FakeSource, console};
+    use crate::tests::{FakeSource, console};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 

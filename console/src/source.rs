@@ -1,8 +1,8 @@
 //! The source of data that the console reads on demand, in addition to the objects that it watches.
 
 use anyhow::Result;
-use axum::body::Bytes;
 use futures::future::BoxFuture;
+use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use tautline_core::names;
 

@@ -12,18 +12,11 @@ mod round;
 mod what_if;
 mod why_not;
 
-use std::sync::Arc;
-
-use axum::{Router, routing::get};
 use tautline_core::model::Pod;
 
-use crate::{Console, request};
+use crate::request;
 
-pub(super) fn routes() -> Router<Arc<Console>> {
-    Router::new()
-        .route("/decisions", get(list::page))
-        .route("/decisions/{namespace}/{pod}", get(pod::page))
-}
+pub(super) use {list::page as list, pod::page as pod};
 
 /// Returns the link to the page of a pod.
 pub(super) fn link(namespace: &str, pod: &str) -> String {

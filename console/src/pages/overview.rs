@@ -1,47 +1,43 @@
 //! `/` shows the state of the whole cluster, each part with a link to its page.
 
 mod agents;
-mod bindings;
+mod counts;
 mod feed;
-mod gpu;
 mod providers;
 mod render;
-mod waiting;
-
-use std::sync::Arc;
 
 use anyhow::Result;
-use axum::{Router, response::Response, routing::get};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tautline_runtime::error_text::error_text;
 
+use self::{
+    agents::Agents,
+    counts::{Bindings, Gpu, Waiting},
+    feed::Feed,
+    providers::Extender,
+};
 use crate::{
-    Console, controller,
+    Console, admin,
     draw::clean,
-    events, extender,
-    request::{PageError, PageInfo, PageRequest},
+    events,
+    request::{PageInfo, PageRequest, PageResult},
 };
 
 const MAX_ERROR_CHARS: usize = 1000;
 
-pub(super) fn routes() -> Router<Arc<Console>> {
-    Router::new().route("/", get(page))
-}
-
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Overview {
     nodes: usize,
     pods: usize,
     offers: usize,
     policies: usize,
-    bindings: bindings::Bindings,
-    waiting: waiting::Waiting,
-    extender: Part<providers::Extender>,
-    gpu: Part<gpu::Gpu>,
-    agents: Part<agents::Agents>,
-    feed: feed::Feed,
+    bindings: Bindings,
+    waiting: Waiting,
+    extender: Part<Extender>,
+    gpu: Part<Gpu>,
+    agents: Part<Agents>,
+    feed: Feed,
     /// The names of the lists that are not complete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
@@ -74,12 +70,11 @@ impl<T> Part<T> {
     }
 }
 
-async fn page(request: PageRequest) -> Result<Response, PageError> {
+pub(super) async fn page(request: &PageRequest) -> PageResult {
     let now = Timestamp::now();
     let view = overview(&request.console, now).await;
     let info = PageInfo {
         title: "Overview",
-        section: "/",
         command: "doctor",
         live: &[
             events::NODES,
@@ -88,15 +83,15 @@ async fn page(request: PageRequest) -> Result<Response, PageError> {
             events::TICKS,
         ],
     };
-    Ok(request.respond(&info, &view, |view| render::page(view, now)))
+    request.respond(&info, &view, |view| render::page(view, now))
 }
 
 async fn overview(console: &Console, now: Timestamp) -> Overview {
     let source = &*console.source;
     let (statuses, summaries, decisions, agents, inspected) = tokio::join!(
-        extender::statuses(source),
-        extender::summaries(source),
-        controller::decisions(source),
+        admin::statuses(source),
+        admin::summaries(source),
+        admin::decisions(source),
         agents::read(source),
         console.inspections.get(&console.store),
     );
@@ -109,15 +104,15 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         pods: snapshot.pod_count(),
         offers: console.offers.list().len(),
         policies: console.policies.list().len(),
-        bindings: bindings::Bindings::new(&bindings),
-        waiting: waiting::Waiting::new(&snapshot),
-        extender: Part::new(statuses.map(|all| providers::Extender::new(&all))),
-        gpu: Part::new(inspected.map(|i| gpu::Gpu::new(&i.totals))),
-        agents: Part::new(agents.map(|agents| agents::Agents {
+        bindings: Bindings::new(&bindings),
+        waiting: Waiting::new(&snapshot),
+        extender: Part::new(statuses.map(|all| Extender::new(&all))),
+        gpu: Part::new(inspected.map(|i| Gpu::new(&i.totals))),
+        agents: Part::new(agents.map(|agents| Agents {
             agents,
             nodes: snapshot.node_count(),
         })),
-        feed: feed::Feed::new(summaries, decisions, &bindings, now),
+        feed: Feed::new(summaries, decisions, &bindings, now),
         missing,
         of_manifests: console.of_manifests,
     }

@@ -5,15 +5,14 @@ mod offers;
 mod policy;
 mod providers;
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use axum::{Router, response::Response, routing::get};
 use maud::{Markup, html};
+use serde::Serialize;
 use tautline_core::index::Kind;
 
 use crate::{
-    Console, draw, events,
-    request::{self, PageError, PageInfo, PageRequest},
+    Console, draw, events, form,
+    request::{self, PageInfo, PageRequest, PageResult},
+    table::{Number, Text, table},
 };
 
 const MAX_TEXT_CHARS: usize = 600;
@@ -24,10 +23,6 @@ const LISTS: [(&str, &str, &str); 3] = [
     ("policies", "Policies", "get policies -A"),
     ("providers", "Providers", "doctor"),
 ];
-
-pub(super) fn routes() -> Router<Arc<Console>> {
-    Router::new().route(PATH, get(page))
-}
 
 /// Returns the link to an offer on this page.
 pub(super) fn offer_link(namespace: &str, name: &str) -> String {
@@ -41,82 +36,104 @@ pub(super) fn policy_link(namespace: &str, name: &str) -> String {
 
 fn named_link(list: &str, namespace: &str, name: &str) -> String {
     let fields = [("list", list), ("namespace", namespace), ("name", name)];
-    let fields = fields.map(|(field, value)| (field.to_owned(), value.to_owned()));
-    request::link(PATH, &BTreeMap::from(fields))
+    request::link(PATH, fields)
 }
 
-/// The filter of the objects to show, from the fields of the query.
-struct Filter<'a> {
-    namespace: Option<&'a str>,
-    name: Option<&'a str>,
+/// Returns whether the fields of the query select an object.
+fn is_wanted(request: &PageRequest, namespace: &str, name: &str) -> bool {
+    let in_namespace = |wanted| wanted == namespace;
+    request.field("namespace").is_none_or(in_namespace)
+        && request.field("name").is_none_or(|part| name.contains(part))
 }
 
-impl Filter<'_> {
-    fn matches(&self, namespace: &str, name: &str) -> bool {
-        self.namespace.is_none_or(|wanted| wanted == namespace)
-            && self.name.is_none_or(|wanted| name.contains(wanted))
-    }
-}
-
-async fn page(request: PageRequest) -> Result<Response, PageError> {
-    let wanted = request.field("list").unwrap_or(LISTS[0].0);
-    let Some((list, _, command)) = LISTS.into_iter().find(|(list, ..)| *list == wanted) else {
-        let all = LISTS.map(|(list, ..)| list).join(", ");
-        return Err(PageError::bad(format!("list={wanted}: write one of {all}")));
-    };
+pub(super) fn page(request: &PageRequest) -> PageResult {
+    let choices = LISTS.map(|list| (list.0, list));
+    let (list, _, command) = request.choice("list", &choices)?.unwrap_or(LISTS[0]);
     let info = PageInfo {
         title: "Policies",
-        section: PATH,
         command,
         live: &[events::POLICIES, events::BINDINGS],
     };
-    let filter = Filter {
-        namespace: request.field("namespace"),
-        name: request.field("name"),
+    let fields = html! {
+        (form::hidden("list", list))
+        (form::text("Namespace", "namespace", request.field("namespace")))
+        (form::search("Name", "name", request.field("name")))
     };
     let around = |content: Markup| {
         html! {
-            (tabs(list))
-            (form(list, &filter))
+            nav .tabs aria-label="Lists" {
+                @for (other, name, _) in LISTS {
+                    a href=(request::link(PATH, [("list", other)])) aria-current=[(other == list).then_some("page")] { (name) }
+                }
+            }
+            (form::filter("filter", PATH, &fields))
             (content)
         }
     };
-    Ok(match list {
+    match list {
         "policies" => {
-            let view = policy::view(&request, &filter)?;
-            request.respond(&info, &view, |v| around(policy::render(v, &request)))
+            let view = policy::view(request)?;
+            request.respond(&info, &view, |v| around(policy::render(v, request)))
         }
         "providers" => {
-            let view = providers::view(&request, &filter)?;
-            request.respond(&info, &view, |v| around(providers::render(v, &request)))
+            let view = providers::view(request)?;
+            request.respond(&info, &view, |v| around(providers::render(v, request)))
         }
         _ => {
-            let view = offers::view(&request, &filter)?;
-            request.respond(&info, &view, |v| around(offers::render(v, &request)))
+            let view = offers::view(request)?;
+            request.respond(&info, &view, |v| around(offers::render(v, request)))
         }
-    })
+    }
 }
 
-fn tabs(current: &str) -> Markup {
-    html! {
-        nav .tabs aria-label="Lists" {
-            @for (list, name, _) in LISTS {
-                @let fields = BTreeMap::from([("list".to_owned(), list.to_owned())]);
-                a href=(request::link(PATH, &fields)) aria-current=[(list == current).then_some("page")] { (name) }
+/// A rule of a policy, with its policy on the list of offers and its weight on that of policies.
+#[derive(Serialize)]
+struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+    name: String,
+    request: String,
+    limit: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<i64>,
+    #[serde(flatten)]
+    provider: providers::Provider,
+}
+
+/// Renders the rules of an offer, with their policies, or those of a policy, with their weights.
+fn rules(namespace: &str, rules: &[Rule], of_offer: bool) -> Markup {
+    let fourth = if of_offer {
+        Text("Policy")
+    } else {
+        Number("Weight")
+    };
+    let columns = [
+        Text("Rule"),
+        Number("Request"),
+        Number("Limit"),
+        fourth,
+        Text("Answered by"),
+    ];
+    let rows = html! {
+        @for rule in rules {
+            @let provider = &rule.provider;
+            tr {
+                th scope="row" { (rule.name) }
+                td .number { (rule.request) }
+                td .number { (rule.limit) }
+                @if let Some(policy) = &rule.policy { td { a href=(policy_link(namespace, policy)) { (policy) } } }
+                @if let Some(weight) = rule.weight { td .number { (weight) } }
+                td {
+                    @if let Some(service) = &provider.service { (service) }
+                    @if let Some(problem) = &provider.problem {
+                        @let tone = if provider.service.is_some() { "near" } else { "bad" };
+                        " " span class={ "state wrap " (tone) } { (problem) }
+                    }
+                }
             }
         }
-    }
-}
-
-fn form(list: &str, filter: &Filter<'_>) -> Markup {
-    html! {
-        form #filter .filter method="get" action=(PATH) hx-preserve="true" {
-            input type="hidden" name="list" value=(list);
-            label { "Namespace" input name="namespace" value=(filter.namespace.unwrap_or_default()); }
-            label { "Name" input type="search" name="name" value=(filter.name.unwrap_or_default()); }
-            button { "Filter" }
-        }
-    }
+    };
+    table(columns, &rows)
 }
 
 /// Returns a text for each object of a kind whose current version cannot be used.
@@ -124,14 +141,6 @@ fn unusable(console: &Console, kind: Kind) -> Vec<String> {
     let rejected = console.store.rejected(kind).into_iter();
     let texts = rejected.map(|(key, why)| format!("{key}: {why}; its last usable version counts"));
     texts.map(|text| clean(&text)).collect()
-}
-
-fn problems(problems: &[String]) -> Markup {
-    html! {
-        @if !problems.is_empty() {
-            ul .problems { @for problem in problems { li { (problem) } } }
-        }
-    }
 }
 
 fn clean(text: &str) -> String {

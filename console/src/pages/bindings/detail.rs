@@ -1,11 +1,7 @@
-use std::sync::Arc;
-
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use maud::{Markup, html};
 use serde::Serialize;
 use tautline_api::{
-    ConstraintPolicyBinding, ConstraintPolicyOffer,
     constraint::{Compliance, ObjectReference},
     display::{Enforcement, EventSummary, RuleRow, age, eviction_wait, reference, rule_rows},
 };
@@ -13,15 +9,16 @@ use tautline_core::index::Snapshot;
 use tautline_runtime::error_text::error_text;
 
 use super::{
-    badge::badge,
+    badge,
     timeline::{Moment, Sources, timeline},
 };
 use crate::{
     Console,
-    controller::decisions,
-    draw,
+    admin::decisions,
+    draw, events,
     pages::policies,
-    request::{PageError, path},
+    request::{PageError, PageInfo, PageRequest, PageResult, path},
+    shell::quote,
     table::{Number, Text, table},
 };
 
@@ -31,7 +28,7 @@ const PAIR_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     namespace: String,
     name: String,
     offer: String,
@@ -58,7 +55,6 @@ pub(super) struct View {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Target {
     role: String,
     object: String,
@@ -71,7 +67,6 @@ struct Target {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Rule {
     policy: String,
     rule: String,
@@ -85,103 +80,84 @@ struct Rule {
     pair: Option<String>,
 }
 
-pub(super) async fn view(
-    console: &Console,
+pub(in super::super) async fn page(
+    request: &PageRequest,
     namespace: &str,
     name: &str,
-) -> Result<View, PageError> {
-    let binding = find(console, namespace, name).ok_or_else(|| absent(console, namespace, name))?;
-    let source = &console.source;
+) -> PageResult {
+    let view = view(&request.console, namespace, name).await?;
+    let info = PageInfo {
+        title: &format!("Binding {name}"),
+        command: &format!("describe binding {} -n {}", quote(name), quote(namespace)),
+        live: &[events::BINDINGS, events::TICKS],
+    };
+    request.respond(&info, &view, render)
+}
+
+async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View> {
+    let binding = console.bindings.find(namespace, name);
+    let binding = binding.ok_or_else(|| absent(console, namespace, name))?;
+    let source = &*console.source;
     let (events, decisions) = tokio::join!(
         source.events(namespace, "ConstraintPolicyBinding", name),
-        decisions(&**source),
+        decisions(source),
     );
     let mut problems = Vec::new();
-    let mut or_problem = |what: &str, error: anyhow::Error| {
+    let mut problem = |what: &str, error: anyhow::Error| {
         let problem = format!("{what} cannot be read: {}", error_text(error.as_ref()));
         problems.push(clean(&problem));
     };
-    let events = events.unwrap_or_else(|e| {
-        or_problem("Events", e);
+    let events = events.unwrap_or_else(|error| {
+        problem("Events", error);
         Vec::new()
     });
-    let mut decisions = decisions.unwrap_or_else(|e| {
-        or_problem("The controller's decisions", e);
+    let mut decisions = decisions.unwrap_or_else(|error| {
+        problem("The controller's decisions", error);
         Vec::new()
     });
     let key = format!("{namespace}/{name}");
     decisions.retain(|decision| decision.binding == key);
     let events: Vec<EventSummary> = events.into_iter().map(EventSummary::from).collect();
-    let offers = console.offers.list();
-    let is_offer = |o: &&Arc<ConstraintPolicyOffer>| {
-        o.metadata.namespace.as_deref() == Some(namespace)
-            && o.metadata.name.as_deref() == Some(binding.spec.offer.as_str())
-    };
-    let offer = offers.iter().find(is_offer).map(|o| &**o);
+    let offer = console.offers.find(namespace, &binding.spec.offer);
+    let now = Timestamp::now();
     let sources = Sources {
         binding: &binding,
-        offer,
+        offer: offer.as_deref(),
         events: &events,
         decisions: &decisions,
     };
-    let now = Timestamp::now();
-    Ok(View {
-        problems,
-        ..of_objects(console, &sources, now)
-    })
-}
-
-fn of_objects(console: &Console, sources: &Sources<'_>, now: Timestamp) -> View {
-    let (binding, offer) = (sources.binding, sources.offer);
-    let namespace = binding.namespace().unwrap_or_default();
+    let timeline = timeline(&sources, now);
     let status = binding.status.clone().unwrap_or_default();
     let snapshot = console.store.snapshot();
     let targets = binding.spec.targets.iter();
     let targets: Vec<Target> = targets
-        .map(|(role, object)| target(&snapshot, &namespace, role, object))
+        .map(|(role, object)| target(&snapshot, namespace, role, object))
         .collect();
     let policies = console.policies.list();
-    let here = policies
-        .iter()
-        .filter(|p| p.metadata.namespace.as_ref() == Some(&namespace));
-    let here: Vec<_> = here.map(|p| &**p).collect();
-    let rows = rule_rows(&status.details, offer, &here);
+    let mut here: Vec<_> = policies.iter().map(|p| &**p).collect();
+    here.retain(|p| p.metadata.namespace.as_deref() == Some(namespace));
     let pair = pair(&targets);
-    let terms = offer.map(Enforcement::of);
-    View {
-        name: binding.name_any(),
+    let rules = rule_rows(&status.details, offer.as_deref(), &here).into_iter();
+    let terms = offer.as_deref().map(Enforcement::of);
+    let changed = status.last_compliance_change_timestamp.as_ref();
+    Ok(View {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
         offer: binding.spec.offer.clone(),
         offer_exists: offer.is_some(),
         compliance: binding.compliance(),
         reason: clean(&status.first_reason),
-        since: status
-            .last_compliance_change_timestamp
-            .as_ref()
-            .map(|t| t.0),
+        since: changed.map(|time| time.0),
         violation_policy: terms.as_ref().map(|t| t.violation_policy.clone()),
         period: terms.as_ref().map(|t| clean(&t.period)),
         grace: terms.as_ref().map(|t| clean(&t.grace)),
-        next_eviction: offer.and_then(|offer| eviction_wait(binding, offer, now)),
+        next_eviction: offer.and_then(|offer| eviction_wait(&binding, &offer, now)),
         targets,
-        rules: rows
-            .into_iter()
-            .map(|row| rule(row, pair.as_deref()))
-            .collect(),
-        timeline: timeline(sources, now),
-        problems: Vec::new(),
-        namespace,
+        rules: rules.map(|row| rule(row, pair.as_deref())).collect(),
+        timeline,
+        problems,
         now,
-    }
-}
-
-fn find(console: &Console, namespace: &str, name: &str) -> Option<Arc<ConstraintPolicyBinding>> {
-    let all = console.bindings.list();
-    let key = |b: &ConstraintPolicyBinding| {
-        let of = (b.metadata.namespace.as_deref(), b.metadata.name.as_deref());
-        of.cmp(&(Some(namespace), Some(name)))
-    };
-    let at = all.binary_search_by(|b| key(b)).ok()?;
-    all.get(at).cloned()
+    })
 }
 
 fn absent(console: &Console, namespace: &str, name: &str) -> PageError {
@@ -239,7 +215,7 @@ fn clean(text: &str) -> String {
     draw::clean(text, MAX_TEXT_CHARS)
 }
 
-pub(super) fn render(view: &View) -> Markup {
+fn render(view: &View) -> Markup {
     let offer = policies::offer_link(&view.namespace, &view.offer);
     html! {
         p .verdict {

@@ -10,13 +10,14 @@ use tautline_api::{
     display::{age, reference},
 };
 
-use super::{badge::badge, badge::tone, filter::Filter, link};
+use super::{Count, badge, counts, link};
 use crate::{
     console::lists,
-    draw,
+    draw, events, form,
     list::Window,
     pages::policies,
-    request::{PageError, PageRequest},
+    request::{PageInfo, PageRequest, PageResult},
+    shell::quote,
     table::{Number, Text, bare_table},
 };
 
@@ -24,8 +25,7 @@ const MAX_REASON_CHARS: usize = 160;
 const MAX_TARGETS: usize = 8;
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     /// The number of bindings for each compliance, the worst first. The filter's compliance is
     /// ignored.
     counts: Vec<Count>,
@@ -35,13 +35,6 @@ pub(super) struct View {
 }
 
 #[derive(Serialize)]
-struct Count {
-    compliance: Compliance,
-    count: usize,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Row {
     namespace: String,
     name: String,
@@ -56,11 +49,81 @@ struct Row {
     age: String,
 }
 
-pub(super) fn view(
-    request: &PageRequest,
-    filter: &Filter,
-    now: Timestamp,
-) -> Result<View, PageError> {
+/// The filter of the bindings to show, from the fields of the query.
+struct Filter<'a> {
+    namespace: Option<&'a str>,
+    offer: Option<&'a str>,
+    compliance: Option<Compliance>,
+    /// The text to search for, in lower case.
+    text: Option<String>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(request: &'a PageRequest) -> PageResult<Self> {
+        let choices = Compliance::WORST_FIRST.map(|compliance| (compliance.name(), compliance));
+        Ok(Self {
+            namespace: request.field("namespace"),
+            offer: request.field("offer"),
+            compliance: request.choice("compliance", &choices)?,
+            text: request.field("q").map(|q| q.trim().to_lowercase()),
+        })
+    }
+
+    /// Returns whether a binding matches all fields except the compliance.
+    fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
+        let namespace = binding.metadata.namespace.as_deref();
+        self.namespace
+            .is_none_or(|wanted| namespace == Some(wanted))
+            && self.offer.is_none_or(|offer| offer == binding.spec.offer)
+            && self
+                .text
+                .as_ref()
+                .is_none_or(|text| has_text(binding, text))
+    }
+
+    /// Returns the command that prints the same bindings. It does not search for the text.
+    fn command(&self) -> String {
+        let mut command = match self.namespace {
+            Some(namespace) => format!("get bindings -n {}", quote(namespace)),
+            None => "get bindings -A".to_owned(),
+        };
+        if let Some(offer) = self.offer {
+            command += &format!(" --offer {}", quote(offer));
+        }
+        if let Some(compliance) = self.compliance {
+            command += &format!(" --compliance {}", compliance.name().to_lowercase());
+        }
+        command
+    }
+}
+
+/// Returns whether the binding's `namespace/name`, its reason or the name of a target contains
+/// `text`, which is in lower case.
+fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
+    let has = |field: &str| field.to_lowercase().contains(text);
+    let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+    let mut status = binding.status.iter();
+    has(&format!("{namespace}/{}", binding.name_any()))
+        || status.any(|status| has(&status.first_reason))
+        || binding
+            .spec
+            .targets
+            .values()
+            .any(|target| has(&target.name))
+}
+
+pub(in super::super) fn page(request: &PageRequest) -> PageResult {
+    let filter = Filter::new(request)?;
+    let info = PageInfo {
+        title: "Bindings",
+        command: &filter.command(),
+        live: &[events::BINDINGS],
+    };
+    let view = view(request, &filter, Timestamp::now())?;
+    request.respond(&info, &view, |view| render(view, &filter, request))
+}
+
+fn view(request: &PageRequest, filter: &Filter<'_>, now: Timestamp) -> PageResult<View> {
     let all = request.console.bindings.list();
     let mut namespaces = BTreeSet::new();
     // All bindings are sorted by name, so those of each compliance are, too.
@@ -71,15 +134,13 @@ pub(super) fn view(
             ranked[binding.compliance().rank()].push(binding);
         }
     }
-    let by_compliance = || Compliance::WORST_FIRST.into_iter().zip(&ranked);
-    let counts = by_compliance().map(|(compliance, list)| Count {
-        compliance,
-        count: list.len(),
-    });
-    let shown = by_compliance().filter(|(compliance, _)| filter.matches_compliance(*compliance));
-    let shown: Vec<_> = shown.flat_map(|(_, list)| list).collect();
+    let counts = Count::all(ranked.each_ref().map(Vec::len));
+    let shown = match filter.compliance {
+        Some(compliance) => std::mem::take(&mut ranked[compliance.rank()]),
+        None => ranked.concat(),
+    };
     Ok(View {
-        counts: counts.collect(),
+        counts,
         namespaces: namespaces.into_iter().map(str::to_owned).collect(),
         bindings: Window::new(request, &shown, |binding| row(binding, now))?,
     })
@@ -105,16 +166,20 @@ fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
     }
 }
 
-pub(super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
-    let namespaces: Vec<&str> = view.namespaces.iter().map(String::as_str).collect();
+fn render(view: &View, filter: &Filter<'_>, request: &PageRequest) -> Markup {
     let rows = &view.bindings.rows;
+    let compliance = filter.compliance;
+    let link = |name: &str| {
+        let chosen = compliance.is_some_and(|compliance| compliance.name() == name);
+        request.link("compliance", (!chosen).then_some(name))
+    };
     html! {
-        (bar(&view.counts, request))
-        (filter.form(&namespaces))
+        (counts(view.counts.iter(), compliance, link))
+        (form(view, filter))
         @if rows.is_empty() && request.console.lacks(&[lists::BINDINGS]) {
             (draw::not_known())
         } @else if rows.is_empty() {
-            (empty(filter))
+            (empty(request))
         } @else {
             div .scroll {
                 (bare_table(
@@ -123,9 +188,23 @@ pub(super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Mar
                     &html! { @for row in rows { (table_row(row)) } },
                 ))
             }
-            (view.bindings.pager(request))
+            (view.bindings.pager(request, ""))
         }
     }
+}
+
+fn form(view: &View, filter: &Filter<'_>) -> Markup {
+    let chosen = filter.compliance.map_or("", Compliance::name);
+    let compliances = Compliance::WORST_FIRST.map(|c| (c.name(), c.name()));
+    let choices = [("", "all")].into_iter().chain(compliances);
+    let namespaces = view.namespaces.iter().map(String::as_str);
+    let fields = html! {
+        (form::name("Namespace", "namespace", filter.namespace, namespaces))
+        (form::text("Offer", "offer", filter.offer))
+        (form::choice("Compliance", "compliance", chosen, choices))
+        (form::search("Text", "q", filter.text.as_deref()))
+    };
+    form::filter("filter", "/bindings", &fields)
 }
 
 fn table_row(row: &Row) -> Markup {
@@ -136,43 +215,16 @@ fn table_row(row: &Row) -> Markup {
                 a href=(link(&row.namespace, &row.name)) { (row.namespace) "/" wbr; (row.name) }
             }
             td .text { (row.reason) }
-            td {
-                @for (i, target) in row.targets.iter().enumerate() {
-                    @if i > 0 { ", " }
-                    (target)
-                }
-            }
+            td { (row.targets.join(", ")) }
             td { a href=(policies::offer_link(&row.namespace, &row.offer)) { (row.offer) } }
             td .number { (row.age) }
         }
     }
 }
 
-/// Renders the share of each compliance, as one bar and as links that filter by it.
-fn bar(counts: &[Count], request: &PageRequest) -> Markup {
-    let parts = counts
-        .iter()
-        .map(|c| (tone(c.compliance), c.compliance.name(), c.count as u64));
+fn empty(request: &PageRequest) -> Markup {
     html! {
-        (draw::share("Bindings", parts))
-        ul .counts {
-            @for c in counts {
-                @let chosen = request.field("compliance") == Some(c.compliance.name());
-                @let next = (!chosen).then(|| c.compliance.name());
-                li {
-                    a href=(request.link("compliance", next)) aria-current=[chosen.then_some("true")] {
-                        span class={ "state " (tone(c.compliance)) } { (c.compliance.name()) }
-                        " " b { (c.count) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn empty(filter: &Filter) -> Markup {
-    html! {
-        @if filter.is_empty() {
+        @if !request.has_any(&["namespace", "offer", "compliance", "q"]) {
             p .note {
                 "There are no bindings. A ConstraintPolicyOffer makes one for each combination of \
                  the objects that its targets select; the controller must run. "

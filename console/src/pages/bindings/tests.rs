@@ -7,7 +7,7 @@ use tautline_api::ConstraintPolicyBinding;
 use crate::{
     Console,
     source::Component,
-    testing::{self, FakeSource, get},
+    tests::{self, FakeSource, get},
 };
 
 const MANIFEST: &str = r"
@@ -75,7 +75,7 @@ fn console(bindings: Vec<Arc<ConstraintPolicyBinding>>) -> Arc<Console> {
         events: vec![event],
         ..FakeSource::default()
     };
-    let console = testing::console(MANIFEST, source);
+    let console = tests::console(MANIFEST, source);
     console.bindings.reset(bindings);
     Arc::new(console)
 }
@@ -98,7 +98,7 @@ fn names(view: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn list_shows_the_worst_first() {
-    let view = testing::json(&some(), "/bindings").await;
+    let view = tests::json(&some(), "/bindings").await;
     assert_eq!(names(&view), ["d", "b", "c", "a"]);
     insta::assert_snapshot!(view["bindings"]["rows"][1], @r#"{"compliance":"Violation","name":"b","namespace":"shop","offer":"web-near-db","reason":"31ms > 20ms","since":"2026-01-02T10:00:00Z","targets":["Pod/db-0","Pod/web-0"]}"#);
 }
@@ -113,7 +113,7 @@ async fn list_is_filtered() {
         ("namespace=other", vec![]),
         ("offer=web-near-db&namespace=shop", vec!["d", "b", "c", "a"]),
     ] {
-        let view = testing::json(&console, &format!("/bindings?{query}")).await;
+        let view = tests::json(&console, &format!("/bindings?{query}")).await;
         assert_eq!(names(&view), expected, "{query}");
     }
     let (status, body) = get(&console, "/bindings?compliance=Violated").await;
@@ -154,7 +154,7 @@ async fn pages_show_hostile_texts_as_text() {
 #[tokio::test]
 async fn binding_has_its_rules_targets_and_timeline() {
     let console = some();
-    let view = testing::json(&console, "/bindings/shop/b").await;
+    let view = tests::json(&console, "/bindings/shop/b").await;
     let rules: Vec<_> = view["rules"]
         .as_array()
         .unwrap()
@@ -191,11 +191,11 @@ async fn binding_has_its_rules_targets_and_timeline() {
 
 #[tokio::test]
 async fn binding_without_the_controller_shows_the_rest() {
-    let console = testing::console(MANIFEST, FakeSource::default());
+    let console = tests::console(MANIFEST, FakeSource::default());
     console
         .bindings
         .reset(vec![binding("b", "Violation", "31ms")]);
-    let view = testing::json(&Arc::new(console), "/bindings/shop/b").await;
+    let view = tests::json(&Arc::new(console), "/bindings/shop/b").await;
     let problem = view["problems"][0].as_str().unwrap();
     assert!(problem.contains("no pod of Controller runs"), "{problem}");
     assert_eq!(view["rules"].as_array().unwrap().len(), 3);
@@ -206,11 +206,11 @@ async fn binding_in_violation_shows_the_next_eviction() {
     let status = "status: {lastEviction: {pod: web-9, uid: u, node: n1, binding: x, \
                   time: \"2125-01-02T09:58:00Z\", nextTime: \"2125-01-02T10:00:00Z\"}}";
     let manifest = format!("{}\n{status}", MANIFEST.trim_end());
-    let console = testing::console(&manifest, FakeSource::default());
+    let console = tests::console(&manifest, FakeSource::default());
     let bindings = [("b", "Violation"), ("c", "Limit")].map(|(n, c)| binding(n, c, "31ms"));
     console.bindings.reset(bindings.into());
     let console = Arc::new(console);
-    let view = testing::json(&console, "/bindings/shop/b").await;
+    let view = tests::json(&console, "/bindings/shop/b").await;
     let wait = view["nextEviction"].as_str().unwrap();
     assert!(wait.contains("(2125-01-02T10:00:00Z)"), "{wait}");
     let first = &view["timeline"][0];
@@ -218,7 +218,7 @@ async fn binding_in_violation_shows_the_next_eviction() {
     assert_eq!(first["isExpected"], true);
     let (_, body) = get(&console, "/bindings/shop/b").await;
     assert!(body.contains("<dt>Next eviction</dt><dd>in "), "{body}");
-    let view = testing::json(&console, "/bindings/shop/c").await;
+    let view = tests::json(&console, "/bindings/shop/c").await;
     assert_eq!(view["nextEviction"], Value::Null);
 }
 

@@ -10,8 +10,8 @@ use tautline_api::{
 };
 use tautline_core::duration;
 
-use super::badge::tone;
-use crate::{controller::Decision, draw};
+use super::tone;
+use crate::{admin::Decision, draw};
 
 const MAX_TEXT_CHARS: usize = 600;
 const MAX_MOMENTS: usize = 200;

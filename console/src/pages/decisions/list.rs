@@ -1,4 +1,3 @@
-use axum::response::Response;
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -7,11 +6,12 @@ use tautline_scheduler_extender::explain::Summary;
 
 use super::{link, waits};
 use crate::{
+    admin,
     console::lists,
     draw::{clean, not_known},
-    events, extender,
+    events, form,
     list::Window,
-    request::{PageError, PageInfo, PageRequest},
+    request::{PageInfo, PageRequest, PageResult},
     table::{Number, Text, labelled_table},
     when,
 };
@@ -55,27 +55,13 @@ struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    fn new(request: &'a PageRequest) -> Result<Self, PageError> {
-        let usable = match request.field("verdict") {
-            None => None,
-            Some("usable") => Some(true),
-            Some("none") => Some(false),
-            Some(other) => {
-                return Err(PageError::bad(format!(
-                    "verdict={other}: write usable or none"
-                )));
-            }
-        };
+    fn new(request: &'a PageRequest) -> PageResult<Self> {
         Ok(Self {
             namespace: request.field("namespace"),
             text: request.field("q").map(|q| q.trim().to_lowercase()),
             reason: request.field("reason"),
-            usable,
+            usable: request.choice("verdict", &[("usable", true), ("none", false)])?,
         })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.namespace.is_none() && self.text.is_none() && self.reason.is_none()
     }
 
     fn names(&self, namespace: &str, pod: &str) -> bool {
@@ -104,24 +90,20 @@ impl<'a> Filter<'a> {
     }
 }
 
-pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
+pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
     let now = Timestamp::now();
-    let only_waiting = match request.field("view") {
-        None => false,
-        Some("waiting") => true,
-        Some(other) => return Err(PageError::bad(format!("view={other}: write waiting"))),
-    };
-    let filter = Filter::new(&request)?;
+    let only_waiting = request.choice("view", &[("waiting", ())])?.is_some();
+    let filter = Filter::new(request)?;
     let snapshot = request.console.store.snapshot();
     let mut waiting = waiting(&snapshot, &filter);
     let waiting_total = waiting.len();
     let (mut rounds, mut problem) = (None, None);
     if !only_waiting {
         waiting.truncate(FIRST_WAITING_PODS);
-        match extender::summaries(&*request.console.source).await {
+        match admin::summaries(&*request.console.source).await {
             Ok(mut all) => {
                 all.retain(|r| filter.round(r));
-                rounds = Some(Window::new(&request, &all, Summary::clone)?);
+                rounds = Some(Window::new(request, &all, Summary::clone)?);
             }
             Err(error) => problem = Some(format!("{error:#}")),
         }
@@ -129,14 +111,9 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
     let view = View {
         waiting_total,
         waiting: if only_waiting {
-            Window::new(&request, &waiting, waiting_row)?
+            Window::new(request, &waiting, waiting_row)?
         } else {
-            Window {
-                rows: waiting.iter().map(waiting_row).collect(),
-                total: waiting_total,
-                page: 1,
-                pages: 1,
-            }
+            Window::whole(waiting.iter().map(waiting_row).collect(), waiting_total)
         },
         rounds,
         problem,
@@ -147,12 +124,10 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
         } else {
             "Decisions"
         },
-        section: "/decisions",
         command: "explain NAMESPACE/POD",
         live: &[events::TICKS],
     };
-    let filtered = !filter.is_empty();
-    Ok(request.respond(&info, &view, |view| render(view, filtered, &request, now)))
+    request.respond(&info, &view, |view| render(view, request, now))
 }
 
 /// Returns the pods without a node that match the filter, sorted by namespace and name.
@@ -175,8 +150,9 @@ fn waiting_row(pod: &&Pod) -> Waiting {
     }
 }
 
-fn render(view: &View, filtered: bool, request: &PageRequest, now: Timestamp) -> Markup {
+fn render(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
     let only_waiting = view.rounds.is_none() && view.problem.is_none();
+    let filtered = request.has_any(&["namespace", "q", "reason"]);
     html! {
         (form(request, only_waiting))
         @if !only_waiting {
@@ -185,7 +161,7 @@ fn render(view: &View, filtered: bool, request: &PageRequest, now: Timestamp) ->
         @if view.waiting.rows.is_empty() && request.console.lacks(&[lists::PODS]) { (not_known()) }
         @else { (waiting_table(view, filtered)) }
         @if only_waiting {
-            (view.waiting.pager(request))
+            (view.waiting.pager(request, ""))
             p { a href="/decisions" { "All decisions" } }
         } @else if view.waiting_total > view.waiting.rows.len() {
             p { a href=(request.link("view", Some("waiting"))) { "All " (view.waiting_total) " pods" } }
@@ -197,34 +173,29 @@ fn render(view: &View, filtered: bool, request: &PageRequest, now: Timestamp) ->
         @if let Some(rounds) = &view.rounds {
             h2 { "Last rounds" }
             (rounds_table(rounds, now))
-            (rounds.pager(request))
+            (rounds.pager(request, ""))
         }
     }
 }
 
 fn form(request: &PageRequest, only_waiting: bool) -> Markup {
-    let value = |name| request.field(name).unwrap_or_default();
-    let verdict = value("verdict");
-    html! {
-        // A refresh of the page preserves the form, as the user may be typing.
-        form #filter .filter action="/decisions" role="search" hx-preserve="true" {
-            @if only_waiting { input type="hidden" name="view" value="waiting"; }
-            label { "Namespace" input name="namespace" value=(value("namespace")); }
-            label { "Pod, or a part of its name" input name="q" type="search" value=(value("q")); }
-            @if only_waiting {
-                label { "Rule, gated or other" input name="reason" value=(value("reason")); }
-            } @else {
-                label { "Verdict"
-                    select name="verdict" {
-                        @for (name, text) in [("", "any"), ("usable", "a node is usable"), ("none", "no node")] {
-                            option value=(name) selected[verdict == name] { (text) }
-                        }
-                    }
-                }
-            }
-            button type="submit" { "Filter" }
+    let verdicts = [
+        ("", "any"),
+        ("usable", "a node is usable"),
+        ("none", "no node"),
+    ];
+    let verdict = request.field("verdict").unwrap_or_default();
+    let fields = html! {
+        @if only_waiting { (form::hidden("view", "waiting")) }
+        (form::text("Namespace", "namespace", request.field("namespace")))
+        (form::search("Pod, or a part of its name", "q", request.field("q")))
+        @if only_waiting {
+            (form::text("Rule, gated or other", "reason", request.field("reason")))
+        } @else {
+            (form::choice("Verdict", "verdict", verdict, verdicts))
         }
-    }
+    };
+    form::filter("filter", "/decisions", &fields)
 }
 
 fn waiting_table(view: &View, filtered: bool) -> Markup {

@@ -1,6 +1,5 @@
-use std::{collections::BTreeMap, collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
-use axum::{extract::Path, response::Response};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tautline_core::Snapshot;
@@ -16,11 +15,10 @@ use super::{
     what_if,
 };
 use crate::{
-    Console,
+    admin::{self, Rounds},
     draw::clean,
     events,
-    extender::{self, Rounds},
-    request::{PageError, PageInfo, PageRequest},
+    request::{PageInfo, PageRequest, PageResult},
     shell::quote,
 };
 
@@ -28,7 +26,6 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const MAX_TEXT_CHARS: usize = 2000;
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct View {
     pub namespace: String,
     pub pod: String,
@@ -61,29 +58,26 @@ pub(super) struct Tab {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Kubernetes {
     pub nodes: usize,
     pub admitted: usize,
     pub reasons: Vec<Reason>,
 }
 
-pub(super) async fn page(
-    Path((namespace, pod)): Path<(String, String)>,
-    request: PageRequest,
-) -> Result<Response, PageError> {
+pub(in super::super) async fn page(
+    request: &PageRequest,
+    namespace: &str,
+    pod: &str,
+) -> PageResult {
     let now = Timestamp::now();
-    let view = view(&request, namespace, pod).await?;
-    let name = format!("{}/{}", view.namespace, view.pod);
-    let command = format!("explain {}", quote(&name));
-    let title = clean(&format!("Pod {name}"), 300);
+    let view = view(request, namespace, pod).await?;
+    let name = format!("{namespace}/{pod}");
     let info = PageInfo {
-        title: &title,
-        section: "/decisions",
-        command: &clean(&command, 600),
-        live: live(&request, &view),
+        title: &clean(&format!("Pod {name}"), 300),
+        command: &clean(&format!("explain {}", quote(&name)), 600),
+        live: live(request, &view),
     };
-    Ok(request.respond(&info, &view, |view| render::page(view, &request, now)))
+    request.respond(&info, &view, |view| render::page(view, request, now))
 }
 
 /// Returns the events that refresh the page. There are none while the user moves sliders, as these
@@ -99,16 +93,15 @@ fn live(request: &PageRequest, view: &View) -> &'static [&'static str] {
     }
 }
 
-async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<View, PageError> {
+async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<View> {
     let at = request.number::<u64>("at")?;
-    let console: &Console = &request.console;
-    let source = &*console.source;
+    let source = &*request.console.source;
     let read = async {
-        let read = timeout(DEADLINE, source.pod(&namespace, &pod)).await;
+        let read = timeout(DEADLINE, source.pod(namespace, pod)).await;
         read.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")))
     };
-    let (rounds, read) = tokio::join!(extender::rounds(source, &namespace, &pod, at), read);
-    let snapshot = console.store.snapshot();
+    let (rounds, read) = tokio::join!(admin::rounds(source, namespace, pod, at), read);
+    let snapshot = request.console.store.snapshot();
     let state = PodState::new(&read, &snapshot);
     let mut problems = Vec::new();
     let Rounds { records, unknown } = rounds.unwrap_or_else(|error| {
@@ -125,7 +118,7 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
         Ok(Some(pod)) => Some(unbound(pod)),
         // The index does not keep the constraints of a pod with a node.
         _ => snapshot
-            .pod(&namespace, &pod)
+            .pod(namespace, pod)
             .filter(|p| p.node.is_none())
             .map(|p| (**p).clone()),
     };
@@ -141,8 +134,8 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
         round: round.transpose()?,
         state,
         problems,
-        namespace,
-        pod,
+        namespace: namespace.to_owned(),
+        pod: pod.to_owned(),
     })
 }
 
@@ -177,21 +170,10 @@ fn tabs(records: &[Record], shown: Option<&Record>, state: &PodState) -> Vec<Tab
 }
 
 fn kubernetes(snapshot: &Arc<Snapshot>, excluded: &[Excluded]) -> Kubernetes {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in excluded.iter().filter_map(|e| e.reason.as_deref()) {
-        *counts.entry(reason).or_default() += 1;
-    }
-    let reason = |(reason, nodes): (&str, usize)| Reason {
-        reason: clean(reason, 200),
-        nodes,
-        by_kubernetes: true,
-    };
-    let mut reasons: Vec<Reason> = counts.into_iter().map(reason).collect();
-    reasons.sort_by_key(|r| std::cmp::Reverse(r.nodes));
-    reasons.truncate(12);
+    let reasons = excluded.iter().filter_map(|e| e.reason.as_deref());
     Kubernetes {
         nodes: snapshot.node_count(),
         admitted: excluded.iter().filter(|e| e.reason.is_none()).count(),
-        reasons,
+        reasons: Reason::count(reasons.map(|reason| (true, reason))),
     }
 }

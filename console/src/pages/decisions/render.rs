@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     console::lists,
-    draw::clean,
+    draw::{clean, joined},
+    form,
     pages::policies,
     request::{self, PageRequest},
     table::{Number, Text, labelled_table},
@@ -45,6 +46,7 @@ pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup
 }
 
 fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
+    let offer = |name: &String| html! { a href=(policies::offer_link(namespace, name)) { (clean(name, 120)) } };
     html! {
         p {
             @match (&state.problem, &state.node) {
@@ -63,12 +65,7 @@ fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
                 } @else if state.offers.is_empty() {
                     "No offer selects it, so Tautline does not affect it."
                 } @else {
-                    "Governed by "
-                    @for (i, offer) in state.offers.iter().enumerate() {
-                        @if i > 0 { ", " }
-                        a href=(policies::offer_link(namespace, offer)) { (clean(offer, 120)) }
-                    }
-                    "."
+                    "Governed by " (joined(state.offers.iter().map(offer))) "."
                 }
             }
         }
@@ -89,7 +86,7 @@ fn node_links(node: &str) -> Markup {
     html! {
         b { (clean(node, 260)) } " ("
         a href=(request::path(&["gpu", node])) { "GPU" } ", "
-        a href=(request::link("/latency", &[("node".to_owned(), node.to_owned())].into())) { "latency" }
+        a href=(request::link("/latency", [("node", node)])) { "latency" }
         ")"
     }
 }
@@ -166,9 +163,7 @@ fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
     html! {
         h2 { "Why not this node?" }
         form #why .filter action={ (request.path) "#why" } {
-            @for (name, value) in hidden(request, |name| name != "node") {
-                input type="hidden" name=(name) value=(value);
-            }
+            @for (name, value) in request.fields(|name| name != "node") { (form::hidden(name, value)) }
             label #why-node hx-preserve="true" {
                 "Node" input name="node" value=(request.field("node").unwrap_or_default()) required;
             }
@@ -181,14 +176,6 @@ fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
             }
         }
     }
-}
-
-/// Returns the fields of the query that a GET form must repeat as hidden inputs.
-fn hidden(
-    request: &PageRequest,
-    keep: impl Fn(&str) -> bool,
-) -> impl Iterator<Item = (&String, &String)> {
-    request.query.iter().filter(move |(name, _)| keep(name))
 }
 
 fn underlay(underlay: &Underlay) -> Markup {

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     draw::clean,
     list::Window,
-    request::{PageError, PageRequest},
+    request::{PageRequest, PageResult},
 };
 
 const MAX_RULES: usize = 40;
@@ -56,7 +56,6 @@ pub(super) struct Round {
 
 /// The answer of the extender's filter to kube-scheduler.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
     pub mode: String,
     pub nodes: Vec<String>,
@@ -117,7 +116,6 @@ pub(super) struct Underlay {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct UnderlayOffer {
     pub id: String,
     pub node: String,
@@ -127,13 +125,25 @@ pub(super) struct UnderlayOffer {
 }
 
 /// The choice of the nodes to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Show {
+#[derive(Clone, Copy)]
+pub(super) enum Show {
     All,
     Usable,
     Refused,
     NotAsked,
 }
+
+/// The choices by the values of the field `show`, with their texts; the first is the default.
+pub(super) const SHOWS: [(&str, Show, &str); 4] = [
+    ("all", Show::All, "all"),
+    ("usable", Show::Usable, "usable"),
+    ("refused", Show::Refused, "refused by a rule"),
+    (
+        "notAsked",
+        Show::NotAsked,
+        "excluded by Kubernetes, or not in the request",
+    ),
+];
 
 impl Round {
     pub fn new(
@@ -141,7 +151,7 @@ impl Round {
         record: &Record,
         excluded: &[Excluded],
         node: Option<&str>,
-    ) -> Result<Self, PageError> {
+    ) -> PageResult<Self> {
         let answers = RecordedAnswers::new(record);
         let (plan, scales) = (answers.plan(|r| r.weight), answers.scales());
         let ranks = recorded_ranks(record, &plan);
@@ -153,7 +163,8 @@ impl Round {
             node,
         };
         let columns = columns(request, record);
-        let rows = shown(show(request)?, record, excluded);
+        let show = request.choice("show", &SHOWS.map(|(name, show, _)| (name, show)))?;
+        let rows = shown(show.unwrap_or(Show::All), record, excluded);
         let rules = record.rules.iter().enumerate().take(MAX_RULES);
         Ok(Self {
             at_unix_millis: record.at_unix_millis,
@@ -190,30 +201,14 @@ enum RowOf {
     Excluded(usize),
 }
 
-fn show(request: &PageRequest) -> Result<Show, PageError> {
-    match request.field("show") {
-        None | Some("all") => Ok(Show::All),
-        Some("usable") => Ok(Show::Usable),
-        Some("refused") => Ok(Show::Refused),
-        Some("notAsked") => Ok(Show::NotAsked),
-        Some(other) => Err(PageError::bad(format!(
-            "show={other}: write all, usable, refused or notAsked"
-        ))),
-    }
-}
-
 fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<RowOf> {
-    let asked = record
-        .nodes
-        .iter()
-        .enumerate()
-        .filter(|(_, node)| match show {
-            Show::All => true,
-            Show::Usable => node.usable,
-            Show::Refused => !node.usable,
-            Show::NotAsked => false,
-        });
-    let asked = asked.map(|(at, _)| RowOf::Asked(at));
+    let is_shown = |at: &usize| match show {
+        Show::All => true,
+        Show::Usable => record.nodes[*at].usable,
+        Show::Refused => !record.nodes[*at].usable,
+        Show::NotAsked => false,
+    };
+    let asked = (0..record.nodes.len()).filter(is_shown).map(RowOf::Asked);
     let rest = matches!(show, Show::All | Show::NotAsked);
     let rest = (0..excluded.len()).filter(|_| rest).map(RowOf::Excluded);
     asked.chain(rest).collect()
@@ -221,12 +216,9 @@ fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<RowOf> {
 
 fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
     let wanted = |rule: &RuleRecord| request.field("rule").is_none_or(|name| name == rule.rule);
-    let rules = record
-        .rules
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| wanted(rule));
-    rules.map(|(i, _)| i).take(MAX_COLUMNS).collect()
+    let rules = 0..record.rules.len();
+    let columns = rules.filter(|rule| wanted(&record.rules[*rule]));
+    columns.take(MAX_COLUMNS).collect()
 }
 
 fn answer(record: &Record) -> Answer {
@@ -240,26 +232,35 @@ fn answer(record: &Record) -> Answer {
 }
 
 fn reasons(record: &Record, excluded: &[Excluded]) -> Vec<Reason> {
-    let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
-    for reason in record.nodes.iter().filter_map(|n| n.reason.as_deref()) {
-        *counts.entry((false, reason)).or_default() += 1;
+    const UNKNOWN: &str = "not in the request, for a reason not known";
+    let refused = record.nodes.iter().filter_map(|n| n.reason.as_deref());
+    let excluded = excluded
+        .iter()
+        .map(|e| e.reason.as_deref().unwrap_or(UNKNOWN));
+    Reason::count(
+        refused
+            .map(|reason| (false, reason))
+            .chain(excluded.map(|reason| (true, reason))),
+    )
+}
+
+impl Reason {
+    /// Counts the nodes by their reasons, each with its `by_kubernetes`; the most frequent first.
+    pub fn count<'a>(nodes: impl Iterator<Item = (bool, &'a str)>) -> Vec<Self> {
+        let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+        for reason in nodes {
+            *counts.entry(reason).or_default() += 1;
+        }
+        let reason = |((by_kubernetes, reason), nodes): ((bool, &str), usize)| Self {
+            reason: clean(reason, MAX_VALUE_CHARS),
+            nodes,
+            by_kubernetes,
+        };
+        let mut all: Vec<Self> = counts.into_iter().map(reason).collect();
+        all.sort_by_key(|r| Reverse(r.nodes));
+        all.truncate(MAX_REASONS);
+        all
     }
-    for node in excluded {
-        let reason = node
-            .reason
-            .as_deref()
-            .unwrap_or("not in the request, for a reason not known");
-        *counts.entry((true, reason)).or_default() += 1;
-    }
-    let reason = |((by_kubernetes, reason), nodes): ((bool, &str), usize)| Reason {
-        reason: clean(reason, MAX_VALUE_CHARS),
-        nodes,
-        by_kubernetes,
-    };
-    let mut all: Vec<Reason> = counts.into_iter().map(reason).collect();
-    all.sort_by_key(|r| Reverse(r.nodes));
-    all.truncate(MAX_REASONS);
-    all
 }
 
 impl Decision<'_> {

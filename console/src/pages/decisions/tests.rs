@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     Console,
     source::{AdminAnswer, Component, Source},
-    testing::{self, FakeSource, get},
+    tests::{self, FakeSource, get},
 };
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}\u{1b}[2J";
@@ -82,7 +82,7 @@ fn pod(node: Option<&str>) -> Pod {
 }
 
 fn console(answer: Option<(u16, &Value)>, pod: Option<Pod>) -> Arc<Console> {
-    let mut console = testing::console(MANIFEST, FakeSource::default());
+    let mut console = tests::console(MANIFEST, FakeSource::default());
     let text = |body: &Value| {
         body.as_str()
             .map_or_else(|| body.to_string(), str::to_owned)
@@ -121,14 +121,14 @@ const PAGE: &str = "/decisions/shop/web-0";
 
 async fn why_not(record: &Value, node: &str) -> String {
     let console = console(Some((200, &json!([record]))), Some(pod(Some("n1"))));
-    let view = testing::json(&console, &format!("{PAGE}?node={node}")).await;
+    let view = tests::json(&console, &format!("{PAGE}?node={node}")).await;
     view["round"]["whyNot"]["text"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn a_pod_shows_its_matrix() {
     let console = console(Some((200, &json!([record()]))), Some(pod(Some("n1"))));
-    let view = testing::json(&console, PAGE).await;
+    let view = tests::json(&console, PAGE).await;
     let rows = view["round"]["nodes"]["rows"].as_array().unwrap();
     let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(rows.join("\n"));
@@ -163,10 +163,10 @@ async fn why_not_names_the_first_reason() {
 #[tokio::test]
 async fn other_weights_give_another_order() {
     let console = console(Some((200, &json!([record()]))), Some(pod(None)));
-    let same = testing::json(&console, PAGE).await;
+    let same = tests::json(&console, PAGE).await;
     assert_eq!(same["round"]["whatIf"]["changed"], false);
     let uri = format!("{PAGE}?weight.web.latency=1&weight.web.load=5");
-    let view = testing::json(&console, &uri).await;
+    let view = tests::json(&console, &uri).await;
     insta::assert_snapshot!(view["round"]["whatIf"]["nodes"], @r#"[{"node":"n2","rank":1,"recordedRank":2,"recordedScore":3,"score":10},{"node":"n1","rank":2,"recordedRank":1,"recordedScore":10,"score":2}]"#);
     let (_, page) = get(&console, &uri).await;
     assert!(page.contains("what-if"), "{page}");
@@ -209,7 +209,7 @@ async fn a_pod_with_gates_is_not_called_ungoverned() {
 async fn a_round_that_is_forgotten_is_not_taken_for_another() {
     let console = console(Some((200, &json!([record()]))), Some(pod(Some("n1"))));
     let forgotten = async |at: u64| {
-        let view = testing::json(&console, &format!("{PAGE}?at={at}")).await;
+        let view = tests::json(&console, &format!("{PAGE}?at={at}")).await;
         view["forgotten"].as_bool().unwrap()
     };
     assert!(!forgotten(1_767_355_195_400).await);
@@ -280,7 +280,7 @@ async fn five_thousand_nodes_take_less_than_200_kb() {
         assert_eq!(status, 200);
         assert!(page.len() < 200_000, "{uri}: {} bytes", page.len());
     }
-    let view = testing::json(&console, PAGE).await;
+    let view = tests::json(&console, PAGE).await;
     assert_eq!(
         view["round"]["map"][0]["parts"].as_array().unwrap().len(),
         100
@@ -298,7 +298,7 @@ async fn the_list_has_rounds_and_waiting_pods() {
     let rounds = json!([round("web-0", 0), round("web-1", 3)]);
     let console = console(Some((200, &rounds)), None);
     let pods = async |uri: &str| {
-        let view = testing::json(&console, uri).await;
+        let view = tests::json(&console, uri).await;
         let rows = view["rounds"]["rows"].as_array().unwrap().iter();
         let names = rows.map(|r| r["pod"].as_str().unwrap().to_owned());
         (
@@ -317,7 +317,7 @@ async fn the_list_has_rounds_and_waiting_pods() {
     assert_eq!(by_full_name, (vec!["web-0".into()], 1));
     let (_, page) = get(&console, "/decisions?namespace=x").await;
     assert!(!page.contains("Every pod has a node"), "one waits");
-    let waiting = testing::json(&console, "/decisions?view=waiting&reason=other").await;
+    let waiting = tests::json(&console, "/decisions?view=waiting&reason=other").await;
     assert_eq!(waiting["waiting"]["rows"][0]["pod"], "web-0");
     let (status, _) = get(&console, "/decisions?verdict=maybe").await;
     assert_eq!(status, 400);

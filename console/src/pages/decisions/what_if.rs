@@ -6,7 +6,7 @@ use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
 use super::order::ranks;
 use crate::{
     draw::clean,
-    request::{PageError, PageRequest},
+    request::{PageRequest, PageResult},
 };
 
 /// The largest weight of a rule in the API.
@@ -20,7 +20,6 @@ pub(super) const PREFIX: &str = "weight.";
 
 /// The order with the weights of the query, compared with the recorded one.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct WhatIf {
     pub weights: Vec<Weight>,
     /// True if a weight differs from the recorded one.
@@ -32,7 +31,6 @@ pub(super) struct WhatIf {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Weight {
     pub offer: String,
     pub rule: String,
@@ -60,7 +58,7 @@ pub(super) fn field(rule: &RuleRecord) -> String {
     format!("{PREFIX}{}.{}", rule.offer, rule.rule)
 }
 
-fn weight(request: &PageRequest, rule: &RuleRecord) -> Result<u32, PageError> {
+fn weight(request: &PageRequest, rule: &RuleRecord) -> PageResult<u32> {
     let weight = request.number::<u32>(&field(rule))?;
     Ok(weight.unwrap_or(rule.weight).min(MAX_WEIGHT))
 }
@@ -71,7 +69,7 @@ impl WhatIf {
         record: &Record,
         answers: &RecordedAnswers<'_>,
         recorded_ranks: &[Option<usize>],
-    ) -> Result<Self, PageError> {
+    ) -> PageResult<Self> {
         let of_costs = record
             .rules
             .iter()
@@ -91,7 +89,7 @@ impl WhatIf {
                 field: field(rule),
             })
         });
-        let weights = weights.collect::<Result<Vec<Weight>, PageError>>()?;
+        let weights = weights.collect::<PageResult<Vec<Weight>>>()?;
         let changed = weights.iter().any(|w| w.weight != w.recorded);
         let mut what_if = Self {
             weights,

@@ -11,7 +11,6 @@ const MAX_DETAIL_CHARS: usize = 300;
 const MAX_NAME_CHARS: usize = 260;
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct WhyNot {
     pub node: String,
     pub text: String,

@@ -13,22 +13,23 @@ use super::{
     classes::Classes,
     filter::{Choices, Filter},
     summary::{Figures, MAX_WARNING_CHARS, Summary},
-    usage, what_if,
+    usage, useless_milli, what_if,
 };
 use crate::{
     draw::clean,
-    request::{PageError, PageRequest},
+    events,
+    list::Window,
+    request::{PageInfo, PageRequest, PageResult, redirect},
 };
-
-pub(super) use render::render;
 
 /// The maximum number of bars and segments on a page.
 const MAX_DRAWN: usize = 280;
 /// The maximum number of nodes on a page.
 const MAX_NODES: usize = 25;
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     sums: Sums,
     /// The totals by product and sharing mode.
     products: Vec<Total>,
@@ -37,7 +38,7 @@ pub(super) struct View {
     what_if: Option<what_if::Answer>,
     #[serde(skip)]
     what_if_error: Option<String>,
-    nodes: NodesPage,
+    nodes: Window<NodeBars>,
     /// The number of the cluster's nodes, with and without GPUs.
     cluster_nodes: usize,
     /// The parts of cards that pods have and hardly use; absent without agents, and with agents on
@@ -69,17 +70,6 @@ struct Sums {
     useless_milli: Option<i64>,
 }
 
-/// One page of the nodes that fit the filter.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NodesPage {
-    rows: Vec<NodeBars>,
-    total: usize,
-    /// The number of this page, from 1.
-    page: usize,
-    pages: usize,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct GivenIdle {
@@ -90,7 +80,21 @@ struct GivenIdle {
     first_pods: Vec<String>,
 }
 
-pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View, PageError> {
+pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
+    if let Some(canonical) = what_if::redirect(request)? {
+        return redirect(303, &canonical);
+    }
+    let filter = Filter::new(request)?;
+    let view = view(request, &filter).await?;
+    let info = PageInfo {
+        title: "GPU",
+        command: filter.command(),
+        live: &[events::TICKS],
+    };
+    request.respond(&info, &view, |view| render::render(view, &filter, request))
+}
+
+async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
     let answer = what_if::answer(request, &inspected).await;
@@ -127,7 +131,7 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
         what_if: answer.flatten(),
         what_if_error,
         measured,
-        nodes: NodesPage {
+        nodes: Window {
             rows,
             total: chosen.len(),
             page,
@@ -142,7 +146,10 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
             .map(|w| clean(w, MAX_WARNING_CHARS))
             .collect(),
         warning_count: summary.warning_count,
-        choices: Choices::new(summary),
+        choices: Choices {
+            products: summary.products.iter().cloned().collect(),
+            namespaces: summary.namespaces.iter().cloned().collect(),
+        },
     })
 }
 
@@ -177,14 +184,13 @@ fn cleaned(total: &Total) -> Total {
 impl Sums {
     fn new(totals: &[Total], summary: &Summary) -> Self {
         let sums = CardSums::of_all(totals);
-        let useless = summary.fragmentation.fragmented_milli;
         Self {
             nodes: summary.figures.iter().filter(|f| f.has_gpus).count(),
             cards: sums.cards,
             unhealthy_cards: sums.unhealthy_cards,
             given_milli: sums.held_milli,
             idle_milli: sums.free_milli,
-            useless_milli: useless.filter(|_| sums.cards > 0),
+            useless_milli: useless_milli(&sums),
         }
     }
 }

@@ -1,83 +1,58 @@
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::cmp::Reverse;
 
 use maud::{Markup, html};
 use tautline_gpu_slice::inspection::NodeGpus;
 
 use super::summary::{Figures, Summary};
-use crate::request::{PageError, PageRequest};
+use crate::{
+    form,
+    request::{PageRequest, PageResult},
+};
 
-/// The maximum number of names in a drop-down list. If there are more, the form has a text field.
-const MAX_CHOICES: usize = 200;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Sort {
-    #[default]
     Name,
     Idle,
     Fragmented,
     Faults,
 }
 
+/// The orders of the nodes by the values of the field `sort`, with their texts; the first is the
+/// default.
+const SORTS: [(&str, Sort, &str); 4] = [
+    ("name", Sort::Name, "Name"),
+    ("idle", Sort::Idle, "Most idle"),
+    ("fragmented", Sort::Fragmented, "Most fragmented"),
+    ("faults", Sort::Faults, "Most faults"),
+];
+
 /// The filter of the nodes to show and their order, from the fields of the query.
-#[derive(Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct Filter<'a> {
     /// A part of the node's name.
-    node: Option<String>,
-    product: Option<String>,
+    node: Option<&'a str>,
+    product: Option<&'a str>,
     /// The namespace of a pod with a part of a card.
-    namespace: Option<String>,
+    namespace: Option<&'a str>,
     sort: Sort,
 }
 
-impl Sort {
-    const ALL: [Self; 4] = [Self::Name, Self::Idle, Self::Fragmented, Self::Faults];
-
-    fn value(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Idle => "idle",
-            Self::Fragmented => "fragmented",
-            Self::Faults => "faults",
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Name => "Name",
-            Self::Idle => "Most idle",
-            Self::Fragmented => "Most fragmented",
-            Self::Faults => "Most faults",
-        }
-    }
-}
-
-impl Filter {
-    pub(super) fn new(request: &PageRequest) -> Result<Self, PageError> {
-        let own = |name: &str| request.field(name).map(str::to_owned);
-        let sort = match request.field("sort") {
-            None => Sort::default(),
-            Some(value) => {
-                let known = Sort::ALL.into_iter().find(|sort| sort.value() == value);
-                known.ok_or_else(|| {
-                    let all = Sort::ALL.map(Sort::value).join(", ");
-                    PageError::bad(format!("sort={value}: write one of {all}"))
-                })?
-            }
-        };
+impl<'a> Filter<'a> {
+    pub(super) fn new(request: &'a PageRequest) -> PageResult<Self> {
+        let sort = request.choice("sort", &SORTS.map(|(name, sort, _)| (name, sort)))?;
         Ok(Self {
-            node: own("node"),
-            product: own("product"),
-            namespace: own("namespace"),
-            sort,
+            node: request.field("node"),
+            product: request.field("product"),
+            namespace: request.field("namespace"),
+            sort: sort.unwrap_or(Sort::Name),
         })
     }
 
     /// Returns the nodes to show, in their order.
-    pub(super) fn select<'a, 'n>(
+    pub(super) fn select<'g, 'n>(
         &self,
-        nodes: &'n [NodeGpus<'a>],
+        nodes: &'n [NodeGpus<'g>],
         summary: &'n Summary,
-    ) -> Vec<(&'n NodeGpus<'a>, &'n Figures)> {
+    ) -> Vec<(&'n NodeGpus<'g>, &'n Figures)> {
         let all = nodes.iter().zip(&summary.figures);
         let mut chosen: Vec<_> = all.filter(|(n, f)| f.has_gpus && self.matches(n)).collect();
         match self.sort {
@@ -91,20 +66,18 @@ impl Filter {
 
     fn matches(&self, node: &NodeGpus<'_>) -> bool {
         let inventory = node.inventory;
-        let has_product = |wanted: &String| {
-            inventory.pools.iter().any(|p| *p.kind.product == **wanted)
-                || inventory.counted.iter().any(|c| *c.product == **wanted)
+        let has_product = |wanted: &str| {
+            inventory.pools.iter().any(|p| *p.kind.product == *wanted)
+                || inventory.counted.iter().any(|c| *c.product == *wanted)
         };
-        let holds = |namespace: &String| {
+        let holds = |namespace: &str| {
             let cards = inventory.pools.iter().flat_map(|pool| &pool.cards);
             let mut holders = cards.flat_map(|card| &card.holders);
             holders.any(|h| h.pod.split('/').next() == Some(namespace))
         };
-        self.node
-            .as_ref()
-            .is_none_or(|part| node.name.contains(part.as_str()))
-            && self.product.as_ref().is_none_or(has_product)
-            && self.namespace.as_ref().is_none_or(holds)
+        self.node.is_none_or(|part| node.name.contains(part))
+            && self.product.is_none_or(has_product)
+            && self.namespace.is_none_or(holds)
     }
 
     /// Returns the command that prints all nodes, in the same order where it has that order.
@@ -116,68 +89,25 @@ impl Filter {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.node.is_none() && self.product.is_none() && self.namespace.is_none()
-    }
-
-    pub(super) fn form(&self, summary: &Choices) -> Markup {
-        html! {
-            // A refresh of the page preserves the form, as the user may be typing.
-            form #gpu-filter .filter method="get" action="/gpu" hx-preserve="true" {
-                label { "Node" input type="search" name="node" value=[self.node.as_deref()]; }
-                (choice("Product", "product", self.product.as_deref(), &summary.products))
-                (choice("Namespace", "namespace", self.namespace.as_deref(), &summary.namespaces))
-                label {
-                    "Order"
-                    select name="sort" {
-                        @for sort in Sort::ALL {
-                            option value=(sort.value()) selected[self.sort == sort] { (sort.text()) }
-                        }
-                    }
-                }
-                button { "Filter" }
-            }
-        }
-    }
-}
-
-/// The names in the drop-down lists; empty if there are too many.
-#[derive(Debug, Default)]
-pub(super) struct Choices {
-    products: Vec<String>,
-    namespaces: Vec<String>,
-}
-
-impl Choices {
-    pub(super) fn new(summary: &Summary) -> Self {
-        let few = |names: &BTreeSet<String>| {
-            if names.len() <= MAX_CHOICES {
-                names.iter().cloned().collect()
-            } else {
-                Vec::new()
-            }
+    pub(super) fn form(&self, request: &PageRequest, choices: &Choices) -> Markup {
+        let name = |title, field, chosen, names: &[String]| {
+            form::name(title, field, chosen, names.iter().map(String::as_str))
         };
-        Self {
-            products: few(&summary.products),
-            namespaces: few(&summary.namespaces),
-        }
+        let sorts = SORTS.map(|(name, _, text)| (name, text));
+        let sort = request.field("sort").unwrap_or(SORTS[0].0);
+        let fields = html! {
+            (form::search("Node", "node", self.node))
+            (name("Product", "product", self.product, &choices.products))
+            (name("Namespace", "namespace", self.namespace, &choices.namespaces))
+            (form::choice("Order", "sort", sort, sorts))
+        };
+        form::filter("gpu-filter", "/gpu", &fields)
     }
 }
 
-fn choice(title: &str, name: &str, chosen: Option<&str>, all: &[String]) -> Markup {
-    html! {
-        label {
-            (title)
-            @if all.is_empty() {
-                input name=(name) value=[chosen];
-            } @else {
-                select name=(name) {
-                    option value="" { "all" }
-                    @for one in all {
-                        option selected[chosen == Some(one)] { (one) }
-                    }
-                }
-            }
-        }
-    }
+/// The names in the drop-down lists.
+#[derive(Debug)]
+pub(super) struct Choices {
+    pub products: Vec<String>,
+    pub namespaces: Vec<String>,
 }

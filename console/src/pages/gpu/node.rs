@@ -1,7 +1,5 @@
 //! `/gpu/NODE`: the page of one node's cards.
 
-use std::sync::Arc;
-
 use maud::{Markup, html};
 use serde::Serialize;
 use tautline_gpu_placement::RequestClass;
@@ -17,10 +15,11 @@ use super::{
     usage,
 };
 use crate::{
-    draw::clean,
-    inspections::Inspected,
+    draw::{clean, problems},
+    events,
     list::Window,
-    request::{PageError, PageRequest, path},
+    request::{PageError, PageInfo, PageRequest, PageResult, path},
+    shell::quote,
     table::{Number, Text, table},
 };
 
@@ -28,7 +27,7 @@ const MAX_CLASSES: usize = 20;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     node: NodeBars,
     cordoned: bool,
     /// The pods with parts of cards, in the order of the cards.
@@ -61,24 +60,27 @@ struct Fits {
     why: Option<&'static str>,
 }
 
-impl View {
-    pub(super) fn name(&self) -> &str {
-        &self.node.node
-    }
+pub(in super::super) async fn page(request: &PageRequest, name: &str) -> PageResult {
+    let view = view(request, name).await?;
+    let info = PageInfo {
+        title: &format!("GPU of {name}"),
+        command: &format!("gpu top --node {}", quote(name)),
+        live: &[events::TICKS],
+    };
+    request.respond(&info, &view, |view| render(view, request))
 }
 
-pub(super) async fn view(request: &PageRequest, name: &str) -> Result<View, PageError> {
+async fn view(request: &PageRequest, name: &str) -> PageResult<View> {
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
-    let agent = has_agent(&inspected, name)?;
-    let (uses, use_error) = if agent {
+    let inspection = &inspected.inspection;
+    let nodes = inspection.nodes();
+    let node = find(&nodes, inspection, name)?;
+    let (uses, use_error) = if node.inventory.pools.iter().any(|pool| pool.has_agent()) {
         usage::read(&*console.source, Some(&[name])).await
     } else {
         Default::default()
     };
-    let inspection = &inspected.inspection;
-    let nodes = inspection.nodes();
-    let node = find(&nodes, inspection, name)?;
     let types = inspection.types();
     let known = (!types.is_empty()).then_some(&types);
     let snapshot = inspection.snapshot();
@@ -104,17 +106,11 @@ pub(super) async fn view(request: &PageRequest, name: &str) -> Result<View, Page
     })
 }
 
-fn has_agent(inspected: &Arc<Inspected>, name: &str) -> Result<bool, PageError> {
-    let nodes = inspected.inspection.nodes();
-    let node = find(&nodes, &inspected.inspection, name)?;
-    Ok(node.inventory.pools.iter().any(|pool| pool.has_agent()))
-}
-
 fn find<'a, 'n>(
     nodes: &'n [NodeGpus<'a>],
     inspection: &Inspection,
     name: &str,
-) -> Result<&'n NodeGpus<'a>, PageError> {
+) -> PageResult<&'n NodeGpus<'a>> {
     let node = nodes.iter().find(|n| **n.name == *name && has_gpus(n));
     node.ok_or_else(|| {
         let name = clean(name, MAX_NAME_CHARS);
@@ -160,23 +156,23 @@ fn request_text(class: &RequestClass) -> String {
     clean(&format::class(class), MAX_NAME_CHARS)
 }
 
-pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
+fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         p {
             a href="/gpu" { "All GPUs" } " · "
-            a href={ "/latency?node=" (crate::request::escaped(view.name())) } { "Latency of this node" }
+            a href={ "/latency?node=" (crate::request::escaped(&view.node.node)) } { "Latency of this node" }
             @if view.cordoned { " · " span .state.near { "cordoned" } " no further pod is placed here" }
         }
         @if let Some(error) = &view.use_error { p .error role="status" { (error) } }
         (bars::table(std::slice::from_ref(&view.node), view.measured))
         h2 { "Pods" }
         (pods(view))
-        (view.pods.pager(request))
+        (view.pods.pager(request, ""))
         h2 { "What still fits here" }
         (fits_table(&view.fits))
         @if !view.warnings.is_empty() {
             h2 { "Warnings" }
-            ul .problems { @for warning in &view.warnings { li { (warning) } } }
+            (problems(&view.warnings))
         }
     }
 }

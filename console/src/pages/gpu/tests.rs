@@ -3,7 +3,7 @@ use std::{fmt::Write, sync::Arc};
 use crate::{
     Console,
     source::Component,
-    testing::{self, FakeSource, get, json},
+    tests::{self, FakeSource, get, json, location},
 };
 
 const EXAMPLE: &str = concat!(
@@ -47,7 +47,7 @@ fn console(yaml: &str, uses: Option<&str>) -> Arc<Console> {
         admin: admin.collect(),
         ..FakeSource::default()
     };
-    Arc::new(testing::console(yaml, source))
+    Arc::new(tests::console(yaml, source))
 }
 
 fn example() -> Arc<Console> {
@@ -172,11 +172,8 @@ async fn form_leads_to_an_address_to_share() {
     let uri = "/gpu?amount=2&count=3&sort=idle&page=2";
     let (status, _) = get(&example(), uri).await;
     assert_eq!(status, 303);
-    let request = axum::http::Request::get(uri).header("host", "localhost");
-    let request = request.body(axum::body::Body::empty()).unwrap();
-    let response = tower::ServiceExt::oneshot(crate::server::router(example()), request);
-    let response = response.await.unwrap();
-    assert_eq!(response.headers()["location"], "/gpu?pods=3x2000&sort=idle");
+    let location = location(&example(), uri).await;
+    assert_eq!(location, "/gpu?pods=3x2000&sort=idle");
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use tautline_runtime::error_text::error_text;
 
 use super::summary::MAX_WARNING_CHARS;
 use crate::{
+    admin::admin,
     draw::clean,
-    extender::admin,
     request::escaped,
     source::{Component, Source},
 };

@@ -13,9 +13,9 @@ use tautline_gpu_slice::report::{MAX_PODS, Placed, WhatIf, WhatIfPod, format};
 
 use super::bars::MAX_NAME_CHARS;
 use crate::{
-    draw::clean,
+    draw::{clean, joined},
     inspections::Inspected,
-    request::{PageError, PageRequest},
+    request::{PageError, PageRequest, PageResult},
 };
 
 /// The maximum time to place pods; those that are not placed by then are left out.
@@ -59,7 +59,7 @@ pub(super) struct Place {
 
 /// Returns the canonical address for the form's fields `amount` and `count`; `None` without
 /// `amount`.
-pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageError> {
+pub(super) fn redirect(request: &PageRequest) -> PageResult<Option<String>> {
     let Some(amount) = request.field("amount") else {
         return Ok(None);
     };
@@ -70,11 +70,7 @@ pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageErro
         )));
     }
     // A number without a unit means cards here, and thousandths of a card in `pods`.
-    let amount = amount
-        .trim()
-        .chars()
-        .take(MAX_AMOUNT_CHARS)
-        .collect::<String>();
+    let amount: String = amount.trim().chars().take(MAX_AMOUNT_CHARS).collect();
     let amount = match amount.parse::<u32>() {
         Ok(cards) => (u64::from(cards) * 1000).to_string(),
         Err(_) => amount,
@@ -83,23 +79,16 @@ pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageErro
         1 => amount,
         count => format!("{count}x{amount}"),
     };
-    let mut query = request.query.clone();
-    query.retain(|name, value| {
-        !value.is_empty() && !matches!(name.as_str(), "amount" | "count" | "page")
-    });
-    query.insert("pods".to_owned(), pods);
-    Ok(Some(crate::request::link(&request.path, &query)))
+    let others = ["amount", "count", "page", "pods"];
+    Ok(Some(request.link_without(&others, Some(("pods", &pods)))))
 }
 
 /// Parses the requests in `pods`, such as `250`, `2x500m`, `1000` or `20Gi`, separated by commas.
 /// Returns them in the syntax of a rule, one for each pod.
-fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
+fn requests(pods: &str, model: Option<&str>) -> PageResult<Vec<String>> {
     let mut all = Vec::new();
-    for part in pods
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
+    let parts = pods.split(',').map(str::trim);
+    for part in parts.filter(|part| !part.is_empty()) {
         let (count, amount) = counted(part);
         if count > MAX_PODS || all.len() + count > MAX_PODS {
             return Err(PageError::bad(format!(
@@ -133,7 +122,7 @@ fn counted(part: &str) -> (usize, String) {
 pub(super) async fn answer(
     request: &PageRequest,
     inspected: &Arc<Inspected>,
-) -> Result<Option<Answer>, PageError> {
+) -> PageResult<Option<Answer>> {
     let Some(pods) = request.field("pods") else {
         return Ok(None);
     };
@@ -236,10 +225,7 @@ pub(super) fn render(answer: &Answer) -> Markup {
             @if !asked.refused.is_empty() {
                 p {
                     "The next one fits nowhere: "
-                    @for (i, (code, nodes)) in asked.refused.iter().enumerate() {
-                        @if i > 0 { ", " }
-                        code { (code) } " on " (format::count(*nodes, "node"))
-                    }
+                    (joined(asked.refused.iter().map(|(code, nodes)| html! { code { (code) } " on " (format::count(*nodes, "node")) })))
                 }
             }
         }

@@ -1,33 +1,16 @@
-//! Reads reports of the latency provider, and keeps the last ones for a few seconds: a slider
-//! requests the same report repeatedly.
-
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+//! Reads reports of the latency provider.
 
 use anyhow::{Context, anyhow};
-use axum::body::Bytes;
+use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::{
+    admin::admin,
     draw::clean,
-    extender::admin,
     source::{AdminAnswer, Component, Source},
 };
 
-/// The maximum age of a kept report, shorter than the interval at which pages refresh.
-const MAX_AGE: Duration = Duration::from_secs(4);
-/// The maximum number of kept reports.
-const MAX_KEPT_REPORTS: usize = 8;
-/// The maximum size of a kept report; larger ones are read again.
-const MAX_KEPT_BYTES: usize = 4 << 20;
 const MAX_TEXT_CHARS: usize = 500;
-
-/// The last reports, each with its path and the time at which it was read.
-#[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<VecDeque<(String, Instant, Bytes)>>);
 
 /// The reason why there is no report.
 #[derive(Debug)]
@@ -48,44 +31,17 @@ impl Missing {
     }
 }
 
-impl Answers {
-    /// Returns the report of a path, which may be up to four seconds old.
-    pub(super) async fn read<T: DeserializeOwned>(
-        &self,
-        source: &dyn Source,
-        path: &str,
-    ) -> Result<T, Missing> {
-        let body = match self.fresh(path) {
-            Some(body) => body,
-            None => {
-                let answers = admin(source, Component::Latency, path).await;
-                let body = best(answers.map_err(Missing::Failed)?)?;
-                self.keep(path, &body);
-                body
-            }
-        };
-        let report = serde_json::from_slice(&body);
-        report
-            .context("this is no report of a latency provider of this version")
-            .map_err(Missing::Failed)
-    }
-
-    fn fresh(&self, path: &str) -> Option<Bytes> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (.., body) = kept
-            .iter()
-            .find(|(of, at, _)| of == path && at.elapsed() < MAX_AGE)?;
-        Some(body.clone())
-    }
-
-    fn keep(&self, path: &str, body: &Bytes) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(of, at, _)| of != path && at.elapsed() < MAX_AGE);
-        kept.truncate(MAX_KEPT_REPORTS - 1);
-        if body.len() <= MAX_KEPT_BYTES {
-            kept.push_front((path.to_owned(), Instant::now(), body.clone()));
-        }
-    }
+/// Returns the report of a path.
+pub(super) async fn read<T: DeserializeOwned>(
+    source: &dyn Source,
+    path: &str,
+) -> Result<T, Missing> {
+    let answers = admin(source, Component::Latency, path).await;
+    let body = best(answers.map_err(Missing::Failed)?)?;
+    let report = serde_json::from_slice(&body);
+    report
+        .context("this is no report of a latency provider of this version")
+        .map_err(Missing::Failed)
 }
 
 /// Returns the largest successful answer: each replica answers for all agents, but one that has
@@ -140,17 +96,5 @@ mod tests {
             "pod l-1 answered 400: by: \u{fffd}[2J"
         );
         assert!(matches!(error(Vec::new()), Missing::Failed(_)));
-    }
-
-    #[test]
-    fn reports_are_kept_up_to_a_bound() {
-        let answers = Answers::default();
-        for i in 0..20 {
-            answers.keep(&format!("/{i}"), &Bytes::from_static(b"x"));
-        }
-        assert_eq!(answers.0.lock().unwrap().len(), MAX_KEPT_REPORTS);
-        assert!(answers.fresh("/19").is_some() && answers.fresh("/1").is_none());
-        answers.keep("/20", &Bytes::from(vec![0; MAX_KEPT_BYTES + 1]));
-        assert!(answers.fresh("/20").is_none());
     }
 }

@@ -1,12 +1,14 @@
 //! The limit of round-trip times: `?limit=20ms` dims the tiles above it.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
 use tautline_core::duration;
 use tautline_latency::report::units::exact;
 
-use crate::request::{PageError, PageRequest, link};
+use crate::{
+    draw::clean,
+    form::hidden,
+    request::{PageError, PageRequest, PageResult},
+};
 
 /// The positions of the slider, in microseconds.
 const STEPS_MICROS: [u64; 13] = [
@@ -15,54 +17,41 @@ const STEPS_MICROS: [u64; 13] = [
 ];
 
 /// Returns the canonical address for the slider's field `step`; `None` without this field.
-pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageError> {
+pub(super) fn redirect(request: &PageRequest) -> PageResult<Option<String>> {
     let Some(step) = request.number::<usize>("step")? else {
         return Ok(None);
     };
     let micros = STEPS_MICROS[step.min(STEPS_MICROS.len() - 1)];
-    let mut query = request.query.clone();
-    query.remove("step");
-    query.insert("limit".to_owned(), exact(micros));
-    Ok(Some(link(&request.path, &query)))
+    let limit = exact(micros);
+    Ok(Some(
+        request.link_without(&["step", "limit"], Some(("limit", &limit))),
+    ))
 }
 
 /// Returns the limit in the address, in microseconds.
-pub(super) fn read(request: &PageRequest) -> Result<Option<u64>, PageError> {
+pub(super) fn read(request: &PageRequest) -> PageResult<Option<u64>> {
     let Some(text) = request.field("limit") else {
         return Ok(None);
     };
-    let parsed = duration::parse(text).ok().and_then(micros);
-    let parsed = parsed.filter(|micros| *micros > 0);
+    let parsed = duration::parse(text).ok();
+    let micros = parsed.and_then(|limit| u64::try_from(limit.as_micros()).ok());
     let bad = || {
-        PageError::bad(format!(
-            "limit={}: write a time above 0, as 20ms",
-            shown(text)
-        ))
+        let shown = clean(text, 40);
+        PageError::bad(format!("limit={shown}: write a time above 0, as 20ms"))
     };
-    parsed.map(Some).ok_or_else(bad)
-}
-
-fn micros(time: Duration) -> Option<u64> {
-    u64::try_from(time.as_micros()).ok()
-}
-
-fn shown(text: &str) -> String {
-    crate::draw::clean(text, 40)
+    let positive = micros.filter(|micros| *micros > 0);
+    positive.map(Some).ok_or_else(bad)
 }
 
 /// Renders the slider, and a field for other limits. Both keep the rest of the address.
 pub(super) fn form(request: &PageRequest, limit: Option<u64>) -> Markup {
     let at = limit.map_or(STEPS_MICROS.len() - 1, nearest);
-    let others: Vec<_> = request
-        .query
-        .iter()
-        .filter(|(name, _)| !matches!(name.as_str(), "limit" | "step" | "page"))
-        .collect();
+    let others = || request.fields(|name| !matches!(name, "limit" | "step" | "page"));
     html! {
         div .lat-limit {
             form #lat-slider .filter method="get" action="/latency" hx-get="/latency" hx-trigger="change, submit"
                 hx-target="#live" hx-push-url="true" {
-                @for (name, value) in &others { input type="hidden" name=(name) value=(value); }
+                @for (name, value) in others() { (hidden(name, value)) }
                 label {
                     span { "Limit: " output { @match limit { Some(micros) => (exact(micros)), None => "none" } } }
                     input #lat-step type="range" name="step" min="0" max=(STEPS_MICROS.len() - 1) step="1" value=(at)
@@ -74,7 +63,7 @@ pub(super) fn form(request: &PageRequest, limit: Option<u64>) -> Markup {
                 button { "Apply" }
             }
             form #lat-exact .filter method="get" action="/latency" {
-                @for (name, value) in &others { input type="hidden" name=(name) value=(value); }
+                @for (name, value) in others() { (hidden(name, value)) }
                 label #lat-other hx-preserve="true" { "Another limit" input name="limit" placeholder="15ms" size="8" required; }
                 button { "Set" }
                 @if request.field("limit").is_some() { a href=(request.link("limit", None)) { "No limit" } }

@@ -11,18 +11,20 @@ use serde::Serialize;
 use tautline_latency::report::{By, Cell, MatrixReport, TopReport};
 
 use self::{
-    counts::{Counts, pairs, slowness},
+    counts::{Counts, pairs},
     question::{Question, longest},
 };
-use super::{answers::Missing, limit, scope, tiles};
+use super::{
+    answers::{self, Missing},
+    limit, scope, tiles,
+};
 use crate::{
     draw::clean,
+    events,
     list::Window,
-    request::{PageError, PageRequest},
+    request::{PageError, PageInfo, PageRequest, PageResult, redirect},
     shell::quote,
 };
-
-pub(super) use render::render;
 
 /// The number of the worst pairs that are shown.
 const MAX_WORST_PAIRS: usize = 20;
@@ -31,7 +33,7 @@ const MAX_NAME_CHARS: usize = 120;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     level: Level,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_micros: Option<u64>,
@@ -53,7 +55,7 @@ pub(super) struct View {
 /// The objects in the rows and columns of the matrix.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "of")]
-pub(super) enum Level {
+enum Level {
     Zones,
     #[serde(rename_all = "camelCase")]
     Nodes {
@@ -67,7 +69,6 @@ pub(super) enum Level {
         /// True if the cluster has no other zone.
         only_zone: bool,
     },
-    #[serde(rename_all = "camelCase")]
     OneNode {
         node: String,
         zone: String,
@@ -100,31 +101,35 @@ struct Pair {
     at: (usize, usize),
 }
 
-impl View {
-    pub(super) fn command(&self) -> String {
-        match &self.level {
+pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
+    if let Some(canonical) = limit::redirect(request)? {
+        return redirect(303, &canonical);
+    }
+    let view = view(request).await?;
+    let info = PageInfo {
+        title: "Latency",
+        command: &match &view.level {
             Level::Zones => "latency matrix".to_owned(),
             Level::Nodes { zone, .. } | Level::OneNode { zone, .. } => {
-                format!(
-                    "latency matrix --zone {}",
-                    quote(&clean(zone, MAX_NAME_CHARS))
-                )
+                let zone = quote(&clean(zone, MAX_NAME_CHARS));
+                format!("latency matrix --zone {zone}")
             }
-        }
-    }
+        },
+        live: &[events::TICKS],
+    };
+    request.respond(&info, &view, |view| render::render(view, request))
 }
 
-pub(super) async fn view(request: &PageRequest) -> Result<View, PageError> {
-    let console = &request.console;
+async fn view(request: &PageRequest) -> PageResult<View> {
     let (limit, limit_error) = request.shown_beside(limit::read(request))?;
     let limit = limit.flatten();
-    let snapshot = console.store.snapshot();
+    let snapshot = request.console.store.snapshot();
     let (level, question) = question::question(request, &snapshot)?;
-    let (source, answers) = (&*console.source, &console.latency);
+    let source = &*request.console.source;
     let worst_path = format!("/latency/top?limit={MAX_WORST_PAIRS}");
     let (report, worst) = tokio::join!(
-        answers.read::<MatrixReport>(source, &question.path),
-        answers.read::<TopReport>(source, &worst_path),
+        answers::read::<MatrixReport>(source, &question.path),
+        answers::read::<TopReport>(source, &worst_path),
     );
     let (network, error) = match report {
         Ok(report) => (Some(Network::new(request, report, question, limit)?), None),
@@ -133,17 +138,17 @@ pub(super) async fn view(request: &PageRequest) -> Result<View, PageError> {
     };
     let (worst, worst_error) = match worst {
         Ok(worst) => (Some(worst), None),
-        Err(missing) => (None, Some(missing.text())),
+        // One error is enough where both are missing.
+        Err(missing) => (None, error.is_none().then(|| missing.text())),
     };
     Ok(View {
         level,
         limit_micros: limit,
         limit_error,
-        // One error is enough where both are missing.
-        worst_error: worst_error.filter(|_| error.is_none()),
         network,
         error,
         worst,
+        worst_error,
         nodes: snapshot.node_count(),
     })
 }
@@ -154,24 +159,15 @@ impl Network {
         report: MatrixReport,
         question: Question,
         limit: Option<u64>,
-    ) -> Result<Self, PageError> {
-        let mut ranges = question.ranges;
+    ) -> PageResult<Self> {
         let (mut matrix, mut sampled_nodes) = (report, None);
         if !question.groups.is_empty() {
             sampled_nodes = Some(matrix.names.len());
-            let groups: Vec<(String, Vec<&str>)> = question
-                .groups
-                .iter()
-                .map(|(label, names)| (label.clone(), names.iter().map(String::as_str).collect()))
-                .collect();
-            matrix = matrix.grouped(&groups);
+            matrix = grouped(&matrix, &question.groups);
         }
-        let (counts, pairs) = (Counts::new(&matrix, limit, question.only.as_deref()), {
-            let mut all = pairs(&matrix, question.only.as_deref());
-            all.sort_by_key(|at| std::cmp::Reverse(slowness(&matrix.cells[at.0][at.1])));
-            all
-        });
-        // The question has selected the page of a node's peers already.
+        let only = question.only.as_ref().map(|(node, _)| node.as_str());
+        let pairs = pairs(&matrix, only);
+        let counts = Counts::new(&matrix, &pairs, limit);
         let row = |at: &(usize, usize)| Pair {
             from: matrix.names[at.0].clone(),
             to: matrix.names[at.1].clone(),
@@ -180,17 +176,22 @@ impl Network {
         };
         let pairs = match question.only {
             None => Window::new(request, &pairs, row)?,
-            Some(_) => Window {
+            // The question has selected the page of a node's peers already.
+            Some((_, peers)) => Window {
                 rows: pairs.iter().map(row).collect(),
-                total: pairs.len(),
-                page: 1,
-                pages: 1,
+                total: peers.total,
+                page: peers.page,
+                pages: peers.pages,
             },
         };
+        let mut ranges = question.ranges;
         let most = tiles::most_names(longest(&matrix.names));
         if matrix.by == By::Zone && ranges.is_empty() && matrix.names.len() > most {
             ranges = scope::groups(matrix.names.len(), most);
-            matrix = zone_groups(&matrix, &ranges);
+            let names = &matrix.names;
+            let group =
+                |range: &Range<usize>| (scope::label(names, range), names[range.clone()].to_vec());
+            matrix = grouped(&matrix, &ranges.iter().map(group).collect::<Vec<_>>());
         }
         Ok(Self {
             matrix,
@@ -202,20 +203,11 @@ impl Network {
     }
 }
 
-fn zone_groups(matrix: &MatrixReport, ranges: &[Range<usize>]) -> MatrixReport {
-    let group = |range: &Range<usize>| {
-        let members: Vec<&str> = matrix.names[range.clone()]
-            .iter()
-            .map(String::as_str)
-            .collect();
-        let more = members.len() - 1;
-        let first = members.first().copied().unwrap_or_default();
-        let label = if more > 0 {
-            format!("{first} +{more}")
-        } else {
-            first.to_owned()
-        };
-        (label, members)
-    };
-    matrix.grouped(&ranges.iter().map(group).collect::<Vec<_>>())
+/// Joins rows and columns to groups, each with its label and its members.
+fn grouped(matrix: &MatrixReport, groups: &[(String, Vec<String>)]) -> MatrixReport {
+    let groups = groups.iter().map(|(label, names)| {
+        let names = names.iter().map(String::as_str).collect();
+        (label.clone(), names)
+    });
+    matrix.grouped(&groups.collect::<Vec<_>>())
 }

@@ -8,10 +8,14 @@ use tautline_latency::report::{
     words,
 };
 
-use super::{answers::Missing, plot, worst};
+use super::{
+    answers::{self, Missing},
+    plot, worst,
+};
 use crate::{
     draw::clean,
-    request::{PageError, PageRequest, escaped},
+    events,
+    request::{PageError, PageInfo, PageRequest, PageResult, link},
     shell::quote,
     table::{Number, Text, table},
 };
@@ -23,7 +27,7 @@ const MIN_JITTER_SAMPLES: u32 = 20;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct View {
+struct View {
     report: PairReport,
     /// The jitter of each direction, which is p95 less p50, in microseconds; absent below 20
     /// samples.
@@ -40,36 +44,24 @@ struct RuleNow {
     level: &'static str,
 }
 
-impl View {
-    pub(super) fn title(&self) -> String {
-        let name = |end: &End| clean(&end.node, MAX_NAME_CHARS);
-        format!("{} – {}", name(&self.report.from), name(&self.report.to))
-    }
-
-    pub(super) fn command(&self) -> String {
-        let name = |end: &End| quote(&clean(&end.node, MAX_NAME_CHARS));
-        format!(
-            "latency pair {} {}",
-            name(&self.report.from),
-            name(&self.report.to)
-        )
-    }
-}
-
-pub(super) async fn view(request: &PageRequest, from: &str, to: &str) -> Result<View, PageError> {
-    let console = &request.console;
-    let path = format!("/latency/pair?from={}&to={}", escaped(from), escaped(to));
-    match console
-        .latency
-        .read::<PairReport>(&*console.source, &path)
-        .await
-    {
-        Ok(report) => Ok(View::new(report)),
-        Err(Missing::Unknown(text)) => Err(PageError::absent(text)),
-        Err(Missing::Failed(error)) => Err(PageError::from(
+pub(in super::super) async fn page(request: &PageRequest, from: &str, to: &str) -> PageResult {
+    let path = link("/latency/pair", [("from", from), ("to", to)]);
+    let report = answers::read::<PairReport>(&*request.console.source, &path).await;
+    let report = report.map_err(|missing| match missing {
+        Missing::Unknown(text) => PageError::absent(text),
+        Missing::Failed(error) => PageError::from(
             error.context("no latency provider answers; `tautline doctor` checks the installation"),
-        )),
-    }
+        ),
+    })?;
+    let view = View::new(report);
+    let ends = [&view.report.from, &view.report.to];
+    let [from, to] = ends.map(|end| clean(&end.node, MAX_NAME_CHARS));
+    let info = PageInfo {
+        title: &format!("{from} – {to}"),
+        command: &format!("latency pair {} {}", quote(&from), quote(&to)),
+        live: &[events::TICKS],
+    };
+    request.respond(&info, &view, render)
 }
 
 impl View {
@@ -115,7 +107,7 @@ fn level(report: &PairReport, rule: &ActiveRule, jitter: &[Option<u64>]) -> &'st
     }
 }
 
-pub(super) fn render(view: &View) -> Markup {
+fn render(view: &View) -> Markup {
     let report = &view.report;
     html! {
         p { a href="/latency" { "All zones" } @for end in [&report.from, &report.to] { " · " (end_link(end)) } }
@@ -144,9 +136,9 @@ pub(super) fn render(view: &View) -> Markup {
 
 fn end_link(end: &End) -> Markup {
     html! {
-        a href={ "/latency?node=" (escaped(&end.node)) } { (clean(&end.node, MAX_NAME_CHARS)) }
+        a href=(link("/latency", [("node", &*end.node)])) { (clean(&end.node, MAX_NAME_CHARS)) }
         @if let Some(zone) = &end.zone {
-            " in zone " a href={ "/latency?zone=" (escaped(zone)) } { (clean(zone, MAX_NAME_CHARS)) }
+            " in zone " a href=(link("/latency", [("zone", zone.as_str())])) { (clean(zone, MAX_NAME_CHARS)) }
         }
     }
 }

@@ -31,6 +31,15 @@ pub(super) fn groups(names: usize, most: usize) -> Vec<Range<usize>> {
     starts.map(|from| from..(from + size).min(names)).collect()
 }
 
+/// Returns the label of a group of names: the first name, and the number of further ones.
+pub(super) fn label(names: &[String], group: &Range<usize>) -> String {
+    let first = names.get(group.start).map_or("", String::as_str);
+    match group.len() {
+        0 | 1 => first.to_owned(),
+        more => format!("{first} +{}", more - 1),
+    }
+}
+
 /// Returns the names that a path of groups selects: `3,7/1,2` selects the groups 3 and 7, and of
 /// their names the groups 1 and 2. Returns `None` if there is no such group.
 pub(super) fn narrow(mut names: Vec<String>, path: &str, most: usize) -> Option<Vec<String>> {

@@ -9,7 +9,7 @@ use tautline_latency::{Latency, Table, report::Pages};
 use crate::{
     Console,
     source::{AdminAnswer, Component, Source},
-    testing::{self, FakeSource, get, json},
+    tests::{self, FakeSource, get, json, location},
 };
 
 /// A real provider on the console's own nodes.
@@ -60,7 +60,7 @@ fn node(name: &str, zone: &str) -> String {
 }
 
 fn of_provider(yaml: &str, rows: &[&str]) -> Arc<Console> {
-    let mut console = testing::console(yaml, FakeSource::default());
+    let mut console = tests::console(yaml, FakeSource::default());
     let mut table = Table::default();
     for row in rows {
         table.add(row).unwrap();
@@ -93,7 +93,7 @@ fn of_reports(reports: Vec<(&'static str, serde_json::Value)>) -> Arc<Console> {
         ..FakeSource::default()
     };
     let nodes = [node("a1", "a"), node("b1", "b")].concat();
-    Arc::new(testing::console(&nodes, source))
+    Arc::new(tests::console(&nodes, source))
 }
 
 fn pair_report() -> serde_json::Value {
@@ -157,15 +157,8 @@ async fn zones_lead_to_nodes_and_nodes_to_pairs() {
 
 #[tokio::test]
 async fn slider_leads_to_an_address_to_share() {
-    let request =
-        axum::http::Request::get("/latency?zone=a&step=7&page=2").header("host", "localhost");
-    let request = request.body(axum::body::Body::empty()).unwrap();
-    let router = crate::server::router(three_zones());
-    let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
-    assert_eq!(
-        response.headers()["location"],
-        "/latency?limit=20ms&page=2&zone=a"
-    );
+    let location = location(&three_zones(), "/latency?zone=a&step=7&page=2").await;
+    assert_eq!(location, "/latency?limit=20ms&page=2&zone=a");
     let (status, page) = get(&three_zones(), "/latency?limit=soon").await;
     assert_eq!(status, 200);
     assert!(page.contains("lat-matrix"), "the rest is shown: {page}");

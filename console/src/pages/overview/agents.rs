@@ -2,7 +2,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::{
-    extender,
+    admin::admin,
     source::{AdminAnswer, Component, Source},
 };
 
@@ -10,7 +10,6 @@ const METRIC: &str = "tautline_latency_agents";
 
 /// The number of nodes, and of those whose agent measures the network.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Agents {
     /// The number of agents; `None` for manifests, which have no agents.
     pub agents: Option<u64>,
@@ -20,7 +19,7 @@ pub(super) struct Agents {
 /// Returns the number of agents that the replica with the fewest knows, as each agent reports to
 /// all replicas.
 pub(super) async fn read(source: &dyn Source) -> Result<Option<u64>> {
-    let answers = extender::admin(source, Component::Latency, "/metrics").await?;
+    let answers = admin(source, Component::Latency, "/metrics").await?;
     fewest(&answers)
 }
 

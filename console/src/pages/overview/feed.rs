@@ -11,7 +11,7 @@ use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
-    controller::Decision,
+    admin::Decision,
     draw::clean,
     pages::bindings::{self, tone},
     request, when,
@@ -22,7 +22,6 @@ const MAX_ENTRIES: usize = 16;
 const MAX_TEXT_CHARS: usize = 160;
 
 #[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Feed {
     /// The entries, the newest first.
     pub entries: Vec<Entry>,
@@ -31,9 +30,7 @@ pub(super) struct Feed {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
-    #[serde(serialize_with = "display")]
     pub at: Timestamp,
     /// The kind of the entry: `round`, `action` or `binding`.
     pub kind: &'static str,
@@ -46,10 +43,6 @@ pub(super) struct Entry {
     pub class: &'static str,
 }
 
-fn display<S: serde::Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(at)
-}
-
 impl Feed {
     pub fn new(
         summaries: Result<Vec<Summary>>,
@@ -58,25 +51,22 @@ impl Feed {
         now: Timestamp,
     ) -> Self {
         let mut feed = Self::default();
-        match summaries {
-            Ok(rounds) => feed
-                .entries
-                .extend(rounds.iter().take(MAX_ENTRIES).map(round)),
-            Err(error) => {
-                let problem = format!("rounds: {}", error_text(error.as_ref()));
-                feed.problems.push(problem);
-            }
-        }
-        match decisions {
-            Ok(all) => {
-                let newest = all.iter().take(MAX_ENTRIES);
-                feed.entries.extend(newest.filter_map(action));
-            }
-            Err(error) => {
-                let problem = format!("decisions: {}", error_text(error.as_ref()));
-                feed.problems.push(problem);
-            }
-        }
+        let mut problem = |what: &str, error: anyhow::Error| {
+            let problem = format!("{what}: {}", error_text(error.as_ref()));
+            feed.problems.push(problem);
+        };
+        let summaries = summaries.unwrap_or_else(|error| {
+            problem("rounds", error);
+            Vec::new()
+        });
+        let decisions = decisions.unwrap_or_else(|error| {
+            problem("decisions", error);
+            Vec::new()
+        });
+        let rounds = summaries.iter().take(MAX_ENTRIES).map(round);
+        feed.entries.extend(rounds);
+        let actions = decisions.iter().take(MAX_ENTRIES).filter_map(action);
+        feed.entries.extend(actions);
         feed.entries
             .extend(newest(bindings).filter_map(|b| changed(b)));
         feed.entries.retain(|e| e.at <= now);

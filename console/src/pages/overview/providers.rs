@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tautline_core::text::sanitize;
-use tautline_scheduler_extender::status::{
-    AddressStatus, CallStatus, LastRequest, ProviderStatus, Status,
-};
+use tautline_scheduler_extender::status::{CallStatus, LastRequest, ProviderStatus, Status};
 
 const MAX_ERROR_CHARS: usize = 300;
 
@@ -46,11 +44,9 @@ impl Provider {
     fn add(&mut self, status: &ProviderStatus) {
         self.addresses = self.addresses.max(status.addresses.len());
         let open = status.addresses.iter().filter(|a| a.breaker_open);
-        for AddressStatus { address, .. } in open {
-            if !self.open_breakers.contains(address) {
-                self.open_breakers.push(address.clone());
-            }
-        }
+        self.open_breakers.extend(open.map(|a| a.address.clone()));
+        self.open_breakers.sort_unstable();
+        self.open_breakers.dedup();
         let at = |call: &Option<CallStatus>| call.as_ref().map(|c| c.at_unix_millis);
         if at(&status.last_call) > at(&self.last_call) {
             let mut call = status.last_call.clone();
@@ -63,14 +59,14 @@ impl Provider {
 }
 
 impl Extender {
-    pub fn new(replicas: &[(String, Status)]) -> Self {
-        let mut answers: Vec<String> = replicas.iter().map(|(_, s)| s.answer.clone()).collect();
+    pub fn new(replicas: &[Status]) -> Self {
+        let mut answers: Vec<String> = replicas.iter().map(|s| s.answer.clone()).collect();
         answers.sort();
         answers.dedup();
-        let requests = replicas.iter().flat_map(|(_, s)| &s.requests);
+        let requests = replicas.iter().flat_map(|s| &s.requests);
         let last_request = requests.max_by_key(|r| r.at_unix_seconds).cloned();
         let mut merged: BTreeMap<(&str, Option<&str>), Provider> = BTreeMap::new();
-        for status in replicas.iter().flat_map(|(_, s)| &s.providers) {
+        for status in replicas.iter().flat_map(|s| &s.providers) {
             let key = (&*status.rule, status.service.as_deref());
             let provider = merged.entry(key).or_insert_with(|| Provider {
                 rule: status.rule.clone(),

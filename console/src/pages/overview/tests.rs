@@ -6,7 +6,7 @@ use tautline_core::{index::Object, model};
 use crate::{
     Console,
     source::Component,
-    testing::{self, FakeSource, get},
+    tests::{self, FakeSource, get},
 };
 
 const MANIFEST: &str = r#"
@@ -46,7 +46,7 @@ fn console(admin: Vec<(Component, &'static str, String)>) -> Console {
         admin,
         ..FakeSource::default()
     };
-    let console = testing::console(MANIFEST, source);
+    let console = tests::console(MANIFEST, source);
     let binding = |name: &str, compliance: &str| {
         let binding = json!({"apiVersion": "constraint.ciena.com/v1alpha1",
             "kind": "ConstraintPolicyBinding", "metadata": {"name": name, "namespace": "shop"},
@@ -88,7 +88,7 @@ fn answers() -> Vec<(Component, &'static str, String)> {
 #[tokio::test]
 async fn overview_counts_each_part() {
     let console = Arc::new(console(answers()));
-    let view = testing::json(&console, "/").await;
+    let view = tests::json(&console, "/").await;
     insta::assert_snapshot!(serde_json::to_string_pretty(&view).unwrap());
     let (status, page) = get(&console, "/").await;
     assert_eq!(status, 200);
@@ -108,7 +108,7 @@ async fn overview_counts_each_part() {
 
 #[tokio::test]
 async fn lists_that_are_not_complete_are_not_called_empty() {
-    let console = Arc::new(testing::console("", FakeSource::default()));
+    let console = Arc::new(tests::console("", FakeSource::default()));
     let empty = [
         ("/", "Every pod has a node"),
         ("/", "No offer exists"),

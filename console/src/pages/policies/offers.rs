@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -12,17 +12,17 @@ use tautline_api::{
 use tautline_core::{
     binding::is_countable,
     index::{Kind, OfferEntry, Snapshot},
-    providers,
+    model, providers,
 };
 
-use super::{Filter, clean, policy_link, providers::Provider};
+use super::{Rule, clean, providers::Provider, rules};
 use crate::{
     Console,
     console::lists,
-    draw::not_known,
+    draw::{self, not_known},
     list::Window,
-    request::{self, PageError, PageRequest},
-    table::{Number, Text, table},
+    pages::bindings,
+    request::{self, PageRequest, PageResult},
 };
 
 const MAX_RULES: usize = 64;
@@ -53,7 +53,6 @@ struct Row {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Target {
     name: String,
     kind: String,
@@ -65,18 +64,6 @@ struct Target {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    policy: String,
-    name: String,
-    request: String,
-    limit: String,
-    #[serde(flatten)]
-    provider: Provider,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Eviction {
     time: Timestamp,
     pod: String,
@@ -84,13 +71,13 @@ struct Eviction {
     binding: String,
 }
 
-pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, PageError> {
+pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     let console = &request.console;
     let snapshot = console.store.snapshot();
     let all = console.offers.list();
     let shown = all.iter().filter_map(|offer| {
         let (namespace, name) = (offer.namespace().unwrap_or_default(), offer.name_any());
-        filter.matches(&namespace, &name).then(|| {
+        super::is_wanted(request, &namespace, &name).then(|| {
             let entry = snapshot.offer(&namespace, &name);
             let problems = problems(console, &snapshot, offer, entry);
             (offer, entry, problems)
@@ -125,18 +112,15 @@ fn problems(
     };
     for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
         // A target of another kind may select objects that the console does not watch.
-        let is_pod = target.kind == tautline_core::model::TargetKind::Pod;
+        let is_pod = target.kind == model::TargetKind::Pod;
         if is_pod && !members.values().any(is_countable) {
             all.push(format!("target {} selects nothing", target.name));
         }
     }
+    let mut absent = Vec::new();
     for policy in &entry.offer.policies {
         let Some(policy) = snapshot.policy(&namespace, policy) else {
-            let text = format!("ConstraintPolicy {policy} does not exist in this namespace");
-            // The condition may have the same text already.
-            if !all.iter().any(|problem| problem.ends_with(&text)) {
-                all.push(text);
-            }
+            absent.push(&**policy);
             continue;
         };
         for rule in &policy.rules {
@@ -144,7 +128,15 @@ fn problems(
             all.extend(provider.problem.map(|p| format!("rule {}: {p}", rule.name)));
         }
     }
-    let mediates = entry.offer.violation_policy == tautline_core::model::ViolationPolicy::Mediate;
+    if !absent.is_empty() {
+        let absent = absent.join(", ");
+        let text = format!("ConstraintPolicy {absent} does not exist in this namespace");
+        // The condition may have the same text already.
+        if !all.iter().any(|problem| problem.contains(&text)) {
+            all.push(text);
+        }
+    }
+    let mediates = entry.offer.violation_policy == model::ViolationPolicy::Mediate;
     let underlay = providers::choose_underlay(snapshot, &namespace, &console.trusted);
     if mediates && underlay.is_none() {
         let label = providers::UNDERLAY_LABEL;
@@ -175,7 +167,7 @@ fn row(
         let is_watched = matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
         Target {
             name: clean(target.name.as_deref().unwrap_or("default")),
-            kind: kind(target.kind).to_owned(),
+            kind: format!("{:?}", target.kind),
             selector: clean(&selector(target.label_selector.as_ref())),
             selected: is_watched.then(count),
         }
@@ -184,7 +176,8 @@ fn row(
     let policies = names.filter_map(|policy| snapshot.policy(&namespace, policy));
     let all_rules = policies.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
     let rules = all_rules.take(MAX_RULES).map(|(policy, rule)| Rule {
-        policy: policy.name.to_string(),
+        policy: Some(policy.name.to_string()),
+        weight: None,
         name: clean(&rule.name),
         request: clean(&rule.request),
         limit: clean(&rule.limit),
@@ -210,44 +203,31 @@ fn row(
     }
 }
 
-fn kind(kind: TargetKind) -> &'static str {
-    match kind {
-        TargetKind::Pod => "Pod",
-        TargetKind::Cluster => "Cluster",
-        TargetKind::Endpoint => "Endpoint",
-        TargetKind::NetworkService => "NetworkService",
-    }
-}
-
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
+    let rows = &view.offers.rows;
     html! {
-        (super::problems(&view.problems))
-        @if view.offers.rows.is_empty() && request.console.lacks(&[lists::OFFERS]) {
+        (draw::problems(&view.problems))
+        @if rows.is_empty() && request.console.lacks(&[lists::OFFERS]) {
             (not_known())
-        } @else if view.offers.rows.is_empty() {
+        } @else if rows.is_empty() {
             p .note {
                 "No offer is here. A ConstraintPolicyOffer names the pods that policies govern: "
                 code { "tautline plan -f examples/edge-inference" } " shows some at work."
             }
         }
-        div .cards {
-            @for row in &view.offers.rows { (card(row, view.now)) }
-        }
-        (view.offers.pager(request))
+        div .cards { @for row in rows { (card(row, view.now)) } }
+        (view.offers.pager(request, ""))
     }
 }
 
 fn card(row: &Row, now: Timestamp) -> Markup {
-    let bindings = BTreeMap::from([
-        ("namespace".to_owned(), row.namespace.clone()),
-        ("offer".to_owned(), row.name.clone()),
-    ]);
+    let of_offer = [("namespace", &*row.namespace), ("offer", &*row.name)];
     html! {
         section .tile {
             h2 { (row.namespace) "/" wbr; (row.name) }
-            (super::problems(&row.problems))
+            (draw::problems(&row.problems))
             p {
-                a href=(request::link("/bindings", &bindings)) { (row.bindings) (if row.bindings == 1 { " binding" } else { " bindings" }) }
+                a href=(request::link("/bindings", of_offer)) { (row.bindings) (if row.bindings == 1 { " binding" } else { " bindings" }) }
                 ", " (row.compliant) " compliant"
             }
             dl .facts {
@@ -266,27 +246,11 @@ fn card(row: &Row, now: Timestamp) -> Markup {
                     dt { "Last eviction" }
                     dd {
                         (age::since(eviction.time, now)) " ago: pod " (eviction.pod) " from node " (eviction.node)
-                        ", for " a href=(super::super::bindings::link(&row.namespace, &eviction.binding)) { (eviction.binding) }
+                        ", for " a href=(bindings::link(&row.namespace, &eviction.binding)) { (eviction.binding) }
                     }
                 }
             }
-            @if !row.rules.is_empty() { (rules(row)) }
+            @if !row.rules.is_empty() { (rules(&row.namespace, &row.rules, true)) }
         }
-    }
-}
-
-fn rules(row: &Row) -> Markup {
-    html! {
-        (table([Text("Rule"), Number("Request"), Number("Limit"), Text("Policy"), Text("Answered by")], &html! {
-            @for rule in &row.rules {
-                tr {
-                    th scope="row" { (rule.name) }
-                    td .number { (rule.request) }
-                    td .number { (rule.limit) }
-                    td { a href=(policy_link(&row.namespace, &rule.policy)) { (rule.policy) } }
-                    td { (super::policy::answered_by(&rule.provider)) }
-                }
-            }
-        }))
     }
 }

@@ -6,13 +6,12 @@ use serde::Serialize;
 use tautline_api::ConstraintPolicy;
 use tautline_core::index::Kind;
 
-use super::{Filter, clean, offer_link, providers::Provider};
+use super::{Rule, clean, offer_link, providers::Provider, rules};
 use crate::{
     console::lists,
-    draw::not_known,
+    draw::{joined, not_known, problems},
     list::Window,
-    request::{PageError, PageRequest},
-    table::{Number, Text, table},
+    request::{PageRequest, PageResult},
 };
 
 const MAX_RULES: usize = 64;
@@ -35,18 +34,7 @@ struct Row {
     offer_count: usize,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    name: String,
-    request: String,
-    limit: String,
-    weight: i64,
-    #[serde(flatten)]
-    provider: Provider,
-}
-
-pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, PageError> {
+pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     let console = &request.console;
     let snapshot = console.store.snapshot();
     let mut users: HashMap<(&str, &str), Vec<&str>> = HashMap::new();
@@ -62,7 +50,7 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
     let namespace = |p: &ConstraintPolicy| p.metadata.namespace.clone().unwrap_or_default();
     let shown = all
         .iter()
-        .filter(|p| filter.matches(&namespace(p), &p.name_any()));
+        .filter(|p| super::is_wanted(request, &namespace(p), &p.name_any()));
     let mut shown: Vec<&Arc<ConstraintPolicy>> = shown.collect();
     // The sort is stable: policies with problems come first, and both groups stay sorted by name.
     shown.sort_by_cached_key(|policy| {
@@ -75,19 +63,16 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
         let of = users.get(&(namespace.as_str(), name.as_str()));
         let of = of.map_or(&[][..], Vec::as_slice);
         let rules = policy.spec.rules.iter().take(MAX_RULES).map(|rule| Rule {
+            policy: None,
             name: clean(&rule.name),
             request: clean(&rule.request.0),
             limit: clean(&rule.limit.0),
-            weight: rule.weight.unwrap_or(1),
+            weight: Some(rule.weight.unwrap_or(1)),
             provider: provider(&namespace, &rule.name),
         });
         Row {
             rules: rules.collect(),
-            offers: of
-                .iter()
-                .take(MAX_USERS)
-                .map(|name| (*name).to_owned())
-                .collect(),
+            offers: of.iter().take(MAX_USERS).map(ToString::to_string).collect(),
             offer_count: of.len(),
             namespace,
             name,
@@ -100,64 +85,37 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
 }
 
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
+    let rows = &view.policies.rows;
     html! {
-        (super::problems(&view.problems))
-        @if view.policies.rows.is_empty() && request.console.lacks(&[lists::POLICIES]) {
+        (problems(&view.problems))
+        @if rows.is_empty() && request.console.lacks(&[lists::POLICIES]) {
             (not_known())
-        } @else if view.policies.rows.is_empty() {
+        } @else if rows.is_empty() {
             p .note {
                 "No policy is here. A ConstraintPolicy names rules with a request and a limit: "
                 code { "tautline plan -f examples/edge-inference" } " shows some at work."
             }
         }
-        div .cards {
-            @for row in &view.policies.rows { (card(row)) }
-        }
-        (view.policies.pager(request))
+        div .cards { @for row in rows { (card(row)) } }
+        (view.policies.pager(request, ""))
     }
 }
 
 fn card(row: &Row) -> Markup {
+    let offer = |name: &String| html! { a href=(offer_link(&row.namespace, name)) { (name) } };
     html! {
         section .tile {
             h2 { (row.namespace) "/" wbr; (row.name) }
-            (table(
-                [Text("Rule"), Number("Request"), Number("Limit"), Number("Weight"), Text("Answered by")],
-                &html! {
-                    @for rule in &row.rules {
-                        tr {
-                            th scope="row" { (rule.name) }
-                            td .number { (rule.request) }
-                            td .number { (rule.limit) }
-                            td .number { (rule.weight) }
-                            td { (answered_by(&rule.provider)) }
-                        }
-                    }
-                },
-            ))
+            (rules(&row.namespace, &row.rules, false))
             p .dim {
                 @if row.offers.is_empty() { "No offer names it: it has no effect." }
                 @else {
-                    "Offers: "
-                    @for (i, offer) in row.offers.iter().enumerate() {
-                        @if i > 0 { ", " }
-                        a href=(offer_link(&row.namespace, offer)) { (offer) }
-                    }
+                    "Offers: " (joined(row.offers.iter().map(offer)))
                     @if row.offer_count > row.offers.len() {
                         " and " (row.offer_count - row.offers.len()) " more"
                     }
                 }
             }
-        }
-    }
-}
-
-pub(super) fn answered_by(provider: &Provider) -> Markup {
-    html! {
-        @if let Some(service) = &provider.service { (service) }
-        @if let Some(problem) = &provider.problem {
-            @let tone = if provider.service.is_some() { "near" } else { "bad" };
-            " " span class={ "state wrap " (tone) } { (problem) }
         }
     }
 }

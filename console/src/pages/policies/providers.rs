@@ -11,10 +11,11 @@ use tautline_core::{
     providers::{self, PROVIDER_PORT},
 };
 
-use super::{Filter, clean};
+use super::clean;
 use crate::{
+    draw::problems,
     list::Window,
-    request::{PageError, PageRequest},
+    request::{PageRequest, PageResult},
     table::{Number, Text, table},
 };
 
@@ -107,7 +108,7 @@ struct Row {
     address_count: usize,
 }
 
-pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, PageError> {
+pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     let console = &request.console;
     let snapshot = console.store.snapshot();
     let policies = snapshot.policies();
@@ -115,7 +116,7 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
     let mut all: Vec<(&str, &Arc<Service>)> = Vec::new();
     for rule in &rules {
         let services = snapshot.providers(rule).iter();
-        let shown = services.filter(|s| filter.matches(&s.namespace, &s.name));
+        let shown = services.filter(|s| super::is_wanted(request, &s.namespace, &s.name));
         all.extend(shown.map(|service| (*rule, service)));
     }
     all.sort_by_key(|(rule, s)| (*rule, s.namespace.clone(), s.name.clone()));
@@ -154,7 +155,7 @@ pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
             "A Service with the label " code { (LABEL) "RULE=enabled" } " answers a rule: one in the \
              pod's namespace first, then one in a trusted namespace, then by priority and age."
         }
-        (super::problems(&unanswered))
+        (problems(&unanswered))
         @if view.providers.rows.is_empty() {
             p .note {
                 "No Service answers a rule of these policies. "
@@ -167,7 +168,7 @@ pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
                     Text("Allocator"), Text("TLS")],
                 &html! { @for row in &view.providers.rows { (table_row(row)) } },
             ))
-            (view.providers.pager(request))
+            (view.providers.pager(request, ""))
         }
     }
 }
@@ -183,10 +184,7 @@ fn table_row(row: &Row) -> Markup {
             }
             td {
                 @if row.addresses.is_empty() { span .state.bad { "no ready endpoint" } }
-                @for (i, address) in row.addresses.iter().enumerate() {
-                    @if i > 0 { ", " }
-                    (address)
-                }
+                (row.addresses.join(", "))
                 @if row.address_count > row.addresses.len() {
                     " and " (row.address_count - row.addresses.len()) " more"
                 }

@@ -2,7 +2,7 @@ use std::{fmt::Write, sync::Arc};
 
 use crate::{
     Console,
-    testing::{self, FakeSource, get},
+    tests::{self, FakeSource, get},
 };
 
 const MANIFEST: &str = r#"
@@ -49,12 +49,12 @@ spec:
 "#;
 
 fn console() -> Arc<Console> {
-    Arc::new(testing::console(MANIFEST, FakeSource::default()))
+    Arc::new(tests::console(MANIFEST, FakeSource::default()))
 }
 
 #[tokio::test]
 async fn offers_with_problems_come_first() {
-    let view = testing::json(&console(), "/policies").await;
+    let view = tests::json(&console(), "/policies").await;
     let bad = &view["offers"]["rows"][0];
     assert_eq!(bad["name"], "z-bad");
     let problems = bad["problems"].as_array().unwrap().iter();
@@ -80,7 +80,7 @@ async fn offers_with_problems_come_first() {
 
 #[tokio::test]
 async fn policies_name_the_service_of_each_rule() {
-    let view = testing::json(&console(), "/policies?list=policies").await;
+    let view = tests::json(&console(), "/policies?list=policies").await;
     let rows = view["policies"]["rows"].as_array().unwrap();
     assert_eq!(rows[0]["name"], "racks", "problems come first");
     assert_eq!(rows[1]["rules"][0]["service"], "tautline-system/net");
@@ -92,7 +92,7 @@ async fn policies_name_the_service_of_each_rule() {
 
 #[tokio::test]
 async fn providers_show_whom_they_count_for() {
-    let view = testing::json(&console(), "/policies?list=providers").await;
+    let view = tests::json(&console(), "/policies?list=providers").await;
     assert_eq!(view["unanswered"][0], "carbon");
     let rows = view["providers"]["rows"].as_array().unwrap();
     assert_eq!(rows[0]["forAllNamespaces"], true);
@@ -111,8 +111,8 @@ async fn two_equal_providers_are_ambiguous() {
         1,
     );
     let second = second.replace("constraint-rack", "constraint-latency");
-    let console = Arc::new(testing::console(&second, FakeSource::default()));
-    let view = testing::json(&console, "/policies?namespace=shop&name=a-good").await;
+    let console = Arc::new(tests::console(&second, FakeSource::default()));
+    let view = tests::json(&console, "/policies?namespace=shop&name=a-good").await;
     let problem = view["offers"]["rows"][0]["problems"][0].as_str().unwrap();
     assert!(
         problem.contains("Service tautline-system/z has the label, too"),
@@ -122,7 +122,7 @@ async fn two_equal_providers_are_ambiguous() {
 
 #[tokio::test]
 async fn empty_lists_teach_and_odd_ones_are_refused() {
-    let empty = Arc::new(testing::console(
+    let empty = Arc::new(tests::console(
         "{apiVersion: v1, kind: List, items: []}",
         FakeSource::default(),
     ));
@@ -150,7 +150,7 @@ async fn many_offers_are_a_small_page() {
              spec: {{targets: [{{name: source, kind: Pod, labelSelector: {{matchLabels: {{app: web}}}}}}], policies: [near, racks]}}\n"
         );
     }
-    let console = Arc::new(testing::console(&yaml, FakeSource::default()));
+    let console = Arc::new(tests::console(&yaml, FakeSource::default()));
     for list in ["offers", "policies", "providers"] {
         let (_, body) = get(&console, &format!("/policies?list={list}")).await;
         assert!(body.len() < 200_000, "{list}: {} bytes", body.len());

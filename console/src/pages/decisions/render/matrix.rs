@@ -4,18 +4,11 @@ use crate::{
     draw::clean,
     pages::decisions::{
         matrix::{Cell, CellState, MAX_COST_LEVEL, MapRow, Row, Verdict, cost_text},
-        round::Round,
+        round::{Round, SHOWS},
     },
     request::PageRequest,
     table::{Number, Text, labelled_table},
 };
-
-const SHOWS: [(&str, &str); 4] = [
-    ("all", "all"),
-    ("usable", "usable"),
-    ("refused", "refused by a rule"),
-    ("notAsked", "excluded by Kubernetes, or not in the request"),
-];
 
 pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
     html! {
@@ -23,9 +16,9 @@ pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
         (legend())
         (map(&round.map))
         nav .tabs aria-label="Nodes to show" {
-            @for (value, text) in SHOWS {
+            @for (value, _, text) in SHOWS {
                 @let shown = request.field("show").unwrap_or("all") == value;
-                a href=(show_link(request, value)) aria-current=[shown.then_some("true")] { (text) }
+                a href=(request.link_without(&["page", "show"], Some(("show", value)))) aria-current=[shown.then_some("true")] { (text) }
             }
             @if request.field("rule").is_some() { a href=(request.link("rule", None)) { "all rules" } }
         }
@@ -33,16 +26,9 @@ pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
             p .note { "No node here." }
         } @else {
             (table(round, request))
-            (round.nodes.pager(request))
+            (round.nodes.pager(request, ""))
         }
     }
-}
-
-fn show_link(request: &PageRequest, show: &str) -> String {
-    let mut query = request.query.clone();
-    query.remove("page");
-    query.insert("show".into(), show.into());
-    crate::request::link(&request.path, &query)
 }
 
 fn legend() -> Markup {

@@ -1,8 +1,8 @@
 use maud::{Markup, html};
 
-use super::hidden;
 use crate::{
     draw::clean,
+    form,
     pages::decisions::what_if::{Moved, PREFIX, Weight, WhatIf},
     request::{PageRequest, link},
     table::{Number, Text, labelled_table},
@@ -12,6 +12,7 @@ pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
     if what_if.weights.is_empty() {
         return html! {};
     }
+    let others = || request.fields(|name| !name.starts_with(PREFIX));
     html! {
         h2 { "What if the weights were others?" }
         p .dim {
@@ -19,21 +20,13 @@ pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
         }
         form .sliders action=(request.path) hx-get=(request.path) hx-trigger="change, submit" hx-select="#live"
             hx-target="#live" hx-swap="outerHTML" hx-push-url="true" {
-            @for (name, value) in hidden(request, |name| !name.starts_with(PREFIX)) {
-                input type="hidden" name=(name) value=(value);
-            }
+            @for (name, value) in others() { (form::hidden(name, value)) }
             @for (i, weight) in what_if.weights.iter().enumerate() { (slider(i, weight)) }
             button type="submit" { "Plan again" }
-            @if what_if.changed { " " a href=(reset(request)) { "Recorded weights" } }
+            @if what_if.changed { " " a href=(link(&request.path, others())) { "Recorded weights" } }
         }
         @if what_if.changed { (order(what_if)) }
     }
-}
-
-fn reset(request: &PageRequest) -> String {
-    let fields = hidden(request, |name| !name.starts_with(PREFIX));
-    let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
-    link(&request.path, &fields.collect())
 }
 
 fn slider(i: usize, weight: &Weight) -> Markup {

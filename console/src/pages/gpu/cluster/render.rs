@@ -7,12 +7,12 @@ use super::{
 };
 use crate::{
     console::lists,
-    draw::{cards_of, key, not_known, share},
+    draw::{cards_of, key, not_known, problems, share},
     request::PageRequest,
     table::{Number, Text, table},
 };
 
-pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
+pub(super) fn render(view: &View, filter: &Filter<'_>, request: &PageRequest) -> Markup {
     html! {
         @if view.sums.nodes == 0 && request.console.lacks(&[lists::NODES]) {
             (not_known())
@@ -27,9 +27,9 @@ pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageReque
             @if let Some(error) = &view.what_if_error { p .error role="alert" { (error) } }
             @if let Some(answer) = &view.what_if { (what_if::render(answer)) }
             h2 #nodes { "Nodes" }
-            (filter.form(&view.choices))
+            (filter.form(request, &view.choices))
             @if let Some(error) = &view.use_error { p .error role="status" { (error) } }
-            (nodes(view, filter, request))
+            (nodes(view, request))
             (products(&view.products))
             (warnings(view))
         }
@@ -41,17 +41,14 @@ fn sums(view: &View) -> Markup {
     let useless = sums.useless_milli.unwrap_or(0).min(sums.idle_milli);
     let amount = |milli: i64| u64::try_from(milli).unwrap_or(0);
     let lost = sums.unhealthy_cards as u64 * 1000;
+    let usable = sums.idle_milli - useless;
     let parts = [
         (
             "gpu-pod",
             "thousandths given to pods",
             amount(sums.given_milli),
         ),
-        (
-            "gpu-idle",
-            "idle and usable",
-            amount(sums.idle_milli - useless),
-        ),
+        ("gpu-idle", "idle and usable", amount(usable)),
         ("gpu-useless", "idle and useless", amount(useless)),
         ("gpu-lost", "on lost cards", lost),
     ];
@@ -113,25 +110,17 @@ fn given_idle(given: &GivenIdle) -> Markup {
     }
 }
 
-fn nodes(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
-    let nodes = &view.nodes;
-    let link = |page: usize| request.link("page", Some(&page.to_string()));
+fn nodes(view: &View, request: &PageRequest) -> Markup {
     html! {
-        @if nodes.rows.is_empty() {
+        @if view.nodes.rows.is_empty() {
             p .note {
                 "No node fits the filter. "
-                @if !filter.is_empty() { a href="/gpu#nodes" { "Show all" } }
+                @if request.has_any(&["node", "product", "namespace"]) { a href="/gpu#nodes" { "Show all" } }
             }
         } @else {
-            (bars::table(&nodes.rows, view.measured))
+            (bars::table(&view.nodes.rows, view.measured))
         }
-        @if nodes.pages > 1 {
-            nav .pager aria-label="Pages of nodes" {
-                @if nodes.page > 1 { a rel="prev" href={ (link(nodes.page - 1)) "#nodes" } { "← Before" } }
-                span { "Page " (nodes.page) " of " (nodes.pages) ", " (nodes.total) " nodes in all" }
-                @if nodes.page < nodes.pages { a rel="next" href={ (link(nodes.page + 1)) "#nodes" } { "Next →" } }
-            }
-        }
+        (view.nodes.pager(request, "#nodes"))
     }
 }
 
@@ -176,7 +165,7 @@ fn warnings(view: &View) -> Markup {
     html! {
         @if view.warning_count > 0 {
             h2 { "Warnings" }
-            ul .problems { @for warning in &view.warnings { li { (warning) } } }
+            (problems(&view.warnings))
             @if view.warning_count > view.warnings.len() {
                 p .dim {
                     "The first " (view.warnings.len()) " of " (view.warning_count) "; "

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 use tautline_latency::report::{Basis, By, Cell, MatrixReport};
@@ -31,18 +31,17 @@ pub(super) struct Within {
 }
 
 impl Counts {
-    pub(super) fn new(matrix: &MatrixReport, limit: Option<u64>, only: Option<&str>) -> Self {
-        let pairs = pairs(matrix, only);
+    pub(super) fn new(matrix: &MatrixReport, pairs: &[(usize, usize)], limit: Option<u64>) -> Self {
         let mut counts = Self {
             pairs: pairs.len(),
             names: matrix.names.len(),
             ..Self::default()
         };
-        for (i, j) in &pairs {
+        for (i, j) in pairs {
             let basis = matrix.cells[*i][*j].effective.basis;
             *counts.by_basis.entry(basis.words()).or_default() += 1;
         }
-        counts.within = limit.map(|limit| Within::new(matrix, &pairs, limit));
+        counts.within = limit.map(|limit| Within::new(matrix, pairs, limit));
         counts
     }
 }
@@ -67,31 +66,33 @@ impl Within {
     }
 }
 
-/// Returns each pair of names once, or only the pairs of the name `only`. In a matrix of zones or
-/// groups, a name makes a pair with itself, too.
+/// Returns each pair of names once, the slowest first, or only the pairs of the name `only`. In a
+/// matrix of zones or groups, a name makes a pair with itself, too.
 pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, usize)> {
     let own = matrix.by == By::Zone;
     let count = matrix.names.len();
-    let all = (0..count).flat_map(|i| (i..count).map(move |j| (i, j)));
-    let is_only = |(i, j): &(usize, usize)| {
-        only.is_none_or(|name| matrix.names[*i] == name || matrix.names[*j] == name)
+    let is_only = |i: usize, j: usize| {
+        only.is_none_or(|name| matrix.names[i] == name || matrix.names[j] == name)
     };
-    let of_two = all.filter(|(i, j)| own || i != j).filter(is_only);
+    let slowness = |(i, j): (usize, usize)| slowness(&matrix.cells[i][j]);
+    let all = (0..count).flat_map(|i| (i..count).map(move |j| (i, j)));
+    let of_two = all.filter(|(i, j)| (own || i != j) && is_only(*i, *j));
     // The slower direction represents the pair.
-    of_two
-        .map(|(i, j)| {
-            if slowness(&matrix.cells[i][j]) >= slowness(&matrix.cells[j][i]) {
-                (i, j)
-            } else {
-                (j, i)
-            }
-        })
-        .collect()
+    let slower = |(i, j)| {
+        if slowness((i, j)) >= slowness((j, i)) {
+            (i, j)
+        } else {
+            (j, i)
+        }
+    };
+    let mut pairs: Vec<_> = of_two.map(slower).collect();
+    pairs.sort_by_key(|pair| Reverse(slowness(*pair)));
+    pairs
 }
 
 /// Returns the key by which pairs are sorted: unreachable pairs are the slowest, and pairs without
 /// a figure the fastest.
-pub(super) fn slowness(cell: &Cell) -> (u8, u64) {
+fn slowness(cell: &Cell) -> (u8, u64) {
     match (cell.effective.basis, cell.effective.rtt_micros) {
         (Basis::Unreachable, _) => (2, 0),
         (_, Some(micros)) => (1, micros),

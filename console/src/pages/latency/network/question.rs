@@ -9,8 +9,12 @@ use super::{
 };
 use crate::{
     draw::clean,
-    request::{PageError, PageRequest, escaped},
+    list::Window,
+    request::{PageError, PageRequest, PageResult, escaped},
 };
+
+/// The number of a node's peers on a page.
+const PEERS_PER_PAGE: usize = 60;
 
 /// The request to the provider, and the groups of the names in its answer.
 pub(super) struct Question {
@@ -19,14 +23,14 @@ pub(super) struct Question {
     pub groups: Vec<(String, Vec<String>)>,
     /// The range of names in each group.
     pub ranges: Vec<Range<usize>>,
-    /// The name whose pairs are shown; `None` for all pairs.
-    pub only: Option<String>,
+    /// The node whose pairs are shown, with the shown peers; `None` for all pairs.
+    pub only: Option<(String, Window<String>)>,
 }
 
 pub(super) fn question(
     request: &PageRequest,
     snapshot: &Snapshot,
-) -> Result<(Level, Question), PageError> {
+) -> PageResult<(Level, Question)> {
     if let Some(name) = request.field("node") {
         return of_node(request, snapshot, name);
     }
@@ -76,7 +80,7 @@ fn of_node(
     request: &PageRequest,
     snapshot: &Snapshot,
     name: &str,
-) -> Result<(Level, Question), PageError> {
+) -> PageResult<(Level, Question)> {
     let node = snapshot.node(name);
     let node = node.ok_or_else(|| {
         PageError::absent(format!("there is no node {}", clean(name, MAX_NAME_CHARS)))
@@ -84,23 +88,15 @@ fn of_node(
     let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE).to_owned();
     let mut names = scope::zones(snapshot).remove(&zone).unwrap_or_default();
     names.retain(|other| other != name);
-    let page = request.number::<usize>("page")?.unwrap_or(1).max(1);
-    let first = (page - 1)
-        .saturating_mul(Question::PEERS_PER_PAGE)
-        .min(names.len().saturating_sub(1));
-    let first = first - first % Question::PEERS_PER_PAGE;
-    names = names
-        .into_iter()
-        .skip(first)
-        .take(Question::PEERS_PER_PAGE)
-        .collect();
+    let peers = Window::sized(request, &names, PEERS_PER_PAGE, String::clone)?;
+    let mut names = peers.rows.clone();
     names.push(name.to_owned());
     let level = Level::OneNode {
         node: name.to_owned(),
         zone,
     };
     let question = Question {
-        only: Some(name.to_owned()),
+        only: Some((name.to_owned(), peers)),
         ..Question::of_nodes(&names, usize::MAX)
     };
     Ok((level, question))
@@ -111,9 +107,6 @@ pub(super) fn longest(names: &[String]) -> usize {
 }
 
 impl Question {
-    /// The number of a node's peers on a page.
-    pub(super) const PEERS_PER_PAGE: usize = 60;
-
     fn of_nodes(names: &[String], most: usize) -> Self {
         let (ranges, asked) = if names.len() > most {
             let ranges = scope::groups(names.len(), most);
@@ -123,19 +116,12 @@ impl Question {
             (Vec::new(), vec![names.iter().map(String::as_str).collect()])
         };
         let list: Vec<String> = asked.iter().flatten().map(|name| escaped(name)).collect();
-        let label = |range: &Range<usize>| {
-            let name = |i: usize| names.get(i).map_or("", String::as_str);
-            match range.len() {
-                1 => name(range.start).to_owned(),
-                more => format!("{} +{}", name(range.start), more - 1),
-            }
-        };
         let members = |names: &Vec<&str>| names.iter().map(|n| (*n).to_owned()).collect();
         Self {
             path: format!("/latency/matrix?by=node&nodes={}", list.join(",")),
             groups: ranges
                 .iter()
-                .map(label)
+                .map(|range| scope::label(names, range))
                 .zip(asked.iter().map(members))
                 .collect(),
             ranges,

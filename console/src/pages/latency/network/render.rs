@@ -7,16 +7,16 @@ use tautline_latency::report::{
 
 use super::{
     super::{limit, pair_link, tiles::Tiles, worst},
-    Level, MAX_NAME_CHARS, Network, Pair, Question, View,
+    Level, MAX_NAME_CHARS, Network, Pair, View,
     counts::Within,
 };
 use crate::{
-    draw::clean,
-    request::{PageRequest, escaped},
+    draw::{clean, joined},
+    request::{PageRequest, link},
     table::{Number, Text, table},
 };
 
-pub(in super::super) fn render(view: &View, request: &PageRequest) -> Markup {
+pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         (place(view, request))
         @match &view.network {
@@ -34,9 +34,6 @@ pub(in super::super) fn render(view: &View, request: &PageRequest) -> Markup {
 
 /// Renders the position of the page in the network, with links to the levels above it.
 fn place(view: &View, request: &PageRequest) -> Markup {
-    let zones_link = |zone: &str, to: Option<&str>| {
-        with_limit(format!("/latency?{}", zones_query(zone, to)), request)
-    };
     html! {
         p {
             @match &view.level {
@@ -50,14 +47,14 @@ fn place(view: &View, request: &PageRequest) -> Markup {
                     @if groups.is_empty() {
                         b { (name) }
                     } @else {
-                        a href=(zones_link(zone, to.as_deref())) { (name) }
+                        a href=(zones_link(request, zone, to.as_deref())) { (name) }
                         " › groups " (clean(groups, 40))
                     }
                     ", " (nodes) " nodes"
                 }
                 Level::OneNode { node, zone } => {
                     a href="/latency" { "All zones" } " › "
-                    a href=(zones_link(zone, None)) { "Zone " (clean(zone, MAX_NAME_CHARS)) } " › "
+                    a href=(zones_link(request, zone, None)) { "Zone " (clean(zone, MAX_NAME_CHARS)) } " › "
                     "Node " b { (clean(node, MAX_NAME_CHARS)) } " and the others of its zone"
                 }
             }
@@ -66,19 +63,26 @@ fn place(view: &View, request: &PageRequest) -> Markup {
 }
 
 fn zones_text(zone: &str, to: Option<&str>) -> String {
+    let zone = clean(zone, MAX_NAME_CHARS);
     match to {
-        Some(to) => format!(
-            "Zones {} and {}",
-            clean(zone, MAX_NAME_CHARS),
-            clean(to, MAX_NAME_CHARS)
-        ),
-        None => format!("Zone {}", clean(zone, MAX_NAME_CHARS)),
+        Some(to) => format!("Zones {zone} and {}", clean(to, MAX_NAME_CHARS)),
+        None => format!("Zone {zone}"),
     }
 }
 
-fn zones_query(zone: &str, to: Option<&str>) -> String {
-    let to = to.map(|to| format!("&to={}", escaped(to)));
-    format!("zone={}{}", escaped(zone), to.unwrap_or_default())
+/// Returns the link to a part of the network, with the limit of this page.
+fn part_link<'a>(
+    request: &'a PageRequest,
+    fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let limit = request.field("limit").map(|limit| ("limit", limit));
+    link("/latency", fields.into_iter().chain(limit))
+}
+
+/// Returns the link to the nodes of a zone, or of two.
+fn zones_link(request: &PageRequest, zone: &str, to: Option<&str>) -> String {
+    let to = to.filter(|to| *to != zone).map(|to| ("to", to));
+    part_link(request, [("zone", zone)].into_iter().chain(to))
 }
 
 fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup {
@@ -95,10 +99,7 @@ fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup
         @if !matches!(view.level, Level::OneNode { .. }) { (matrix(view, network, request)) }
         h2 { "Pairs, the slowest first" }
         (pairs(view, network, request))
-        @match &view.level {
-            Level::OneNode { .. } => (node_pager(view, network, request)),
-            _ => (network.pairs.pager(request)),
-        }
+        (network.pairs.pager(request, ""))
     }
 }
 
@@ -117,12 +118,7 @@ fn counted(view: &View, network: &Network) -> Markup {
             } @else {
                 (counts.pairs) " pairs of " (what) ". "
             }
-            "Sources: "
-            @for (i, (basis, count)) in counts.by_basis.iter().enumerate() {
-                @if i > 0 { ", " }
-                (count) " " (basis)
-            }
-            "."
+            "Sources: " (joined(counts.by_basis.iter().map(|(basis, count)| html! { (count) " " (basis) }))) "."
         }
     }
 }
@@ -137,19 +133,19 @@ fn within_rest(within: &Within, names: usize, what: &str) -> Markup {
 
 fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let names = &network.matrix.names;
-    let row = |i: usize| {
-        let name = escaped(names.get(i)?);
-        match (&view.level, network.groups.is_empty()) {
-            (Level::Zones, true) => Some(with_limit(format!("/latency?zone={name}"), request)),
-            (Level::Zones, false) => None,
-            (_, true) => Some(with_limit(format!("/latency?node={name}"), request)),
-            (_, false) => page_of(view, network, request, (i, i)),
+    let is_single = network.groups.is_empty();
+    // Groups of zones have no page.
+    let has_pages = is_single || !matches!(view.level, Level::Zones);
+    let row = |i: usize| match &view.level {
+        Level::Nodes { .. } if is_single => {
+            Some(part_link(request, [("node", names.get(i)?.as_str())]))
         }
+        _ if has_pages => page_of(view, network, request, (i, i)),
+        _ => None,
     };
-    let tile = |i: usize, j: usize| match (&view.level, network.groups.is_empty()) {
-        // Groups of zones have no page.
-        (Level::Zones, false) => None,
-        _ => page_of(view, network, request, (i, j)),
+    let tile = |i: usize, j: usize| {
+        let page = || page_of(view, network, request, (i, j));
+        has_pages.then(page).flatten()
     };
     Tiles {
         report: &network.matrix,
@@ -168,40 +164,25 @@ fn page_of(
     (i, j): (usize, usize),
 ) -> Option<String> {
     let names = &network.matrix.names;
-    match (&view.level, network.groups.is_empty()) {
-        (Level::Zones, _) => zones_page(names.get(i)?, names.get(j)?, request),
-        (_, true) if i != j => Some(pair_link(names.get(i)?, names.get(j)?)),
-        (
-            Level::Nodes {
-                zone, to, groups, ..
-            },
-            false,
-        ) => {
-            let way = if groups.is_empty() {
-                String::new()
-            } else {
-                format!("{groups}/")
+    let (from, to) = (names.get(i)?, names.get(j)?);
+    match &view.level {
+        Level::Zones => Some(zones_link(request, from, Some(to))),
+        _ if network.groups.is_empty() => (i != j).then(|| pair_link(from, to)),
+        Level::OneNode { .. } => None,
+        Level::Nodes {
+            zone, to, groups, ..
+        } => {
+            let groups = match groups.as_str() {
+                "" => format!("{i},{j}"),
+                groups => format!("{groups}/{i},{j}"),
             };
-            let way = escaped(&format!("{way}{i},{j}"));
-            let zone = zones_query(zone, to.as_deref());
-            Some(with_limit(format!("/latency?{zone}&groups={way}"), request))
+            let to = to.as_deref().map(|to| ("to", to));
+            let fields = [("zone", zone.as_str())].into_iter().chain(to);
+            Some(part_link(
+                request,
+                fields.chain([("groups", groups.as_str())]),
+            ))
         }
-        _ => None,
-    }
-}
-
-fn zones_page(from: &str, to: &str, request: &PageRequest) -> Option<String> {
-    let to = (from != to).then_some(to);
-    Some(with_limit(
-        format!("/latency?{}", zones_query(from, to)),
-        request,
-    ))
-}
-
-fn with_limit(link: String, request: &PageRequest) -> String {
-    match request.field("limit") {
-        Some(limit) => format!("{link}&limit={}", escaped(limit)),
-        None => link,
     }
 }
 
@@ -215,7 +196,7 @@ fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let rows = html! {
         @for pair in &network.pairs.rows {
             @let page = match view.level {
-                Level::Zones => zones_page(&pair.from, &pair.to, request),
+                Level::Zones => Some(zones_link(request, &pair.from, Some(&pair.to))),
                 _ => page_of(view, network, request, pair.at),
             };
             (pair_row(pair, page, view, of_nodes))
@@ -256,26 +237,6 @@ fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> M
                         None => span .state.none { "unknown" },
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Renders the pager for the peers of one node, which are requested page by page.
-fn node_pager(view: &View, network: &Network, request: &PageRequest) -> Markup {
-    let page = request
-        .field("page")
-        .and_then(|page| page.parse().ok())
-        .unwrap_or(1_usize)
-        .max(1);
-    let link = |page: usize| request.link("page", Some(&page.to_string()));
-    let full = network.pairs.total >= Question::PEERS_PER_PAGE;
-    html! {
-        @if page > 1 || (full && view.nodes > Question::PEERS_PER_PAGE) {
-            nav .pager aria-label="Pages" {
-                @if page > 1 { a rel="prev" href=(link(page - 1)) { "← Before" } }
-                span { "Page " (page) }
-                @if full { a rel="next" href=(link(page + 1)) { "Next →" } }
             }
         }
     }

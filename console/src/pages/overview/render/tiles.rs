@@ -8,10 +8,12 @@ use crate::{
     console::lists,
     draw::{self, cards_of},
     pages::{
-        bindings::tone,
+        bindings,
         overview::{
-            Overview, Part, agents::Agents, bindings::Bindings, gpu::Gpu, providers::Extender,
-            waiting::Waiting,
+            Overview, Part,
+            agents::Agents,
+            counts::{Bindings, Gpu, Waiting},
+            providers::Extender,
         },
     },
     request, when,
@@ -46,42 +48,22 @@ fn unknown(title: &str, link: &str) -> Markup {
     tile(title, link, &html! { p .figure { "unknown" } })
 }
 
-fn compliance(bindings: &Bindings) -> Markup {
-    let states = &bindings.states;
-    let parts = states
-        .iter()
-        .map(|s| (tone(s.compliance), s.compliance.name(), s.count as u64));
-    let filter =
-        |name: &str| request::link("/bindings", &[("compliance".into(), name.into())].into());
-    tile(
-        "Bindings",
-        "/bindings",
-        &html! {
-            p .figure { (bindings.total) }
-            @if bindings.total == 0 {
-                p .dim { "The controller makes a binding for each pod with a node that an offer selects." }
-            } @else {
-                (draw::share("Bindings", parts))
-                ul .counts {
-                    @for s in states.iter().filter(|s| s.count > 0) {
-                        li {
-                            a href=(filter(s.compliance.name())) {
-                                span class={ "state " (tone(s.compliance)) } { (s.compliance.name()) }
-                                " " b { (s.count) }
-                            }
-                        }
-                    }
-                }
-            }
-        },
-    )
+fn compliance(all: &Bindings) -> Markup {
+    let content = html! {
+        p .figure { (all.total) }
+        @if all.total == 0 {
+            p .dim { "The controller makes a binding for each pod with a node that an offer selects." }
+        } @else {
+            (bindings::existing(&all.states))
+        }
+    };
+    tile("Bindings", "/bindings", &content)
 }
 
 fn waiting(waiting: &Waiting) -> Markup {
     let link = |reason: &str| {
         let fields = [("view", "waiting"), ("reason", reason)];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        request::link("/decisions", &fields.into())
+        request::link("/decisions", fields)
     };
     let rest = [
         ("gated", "with scheduling gates", waiting.gated),
@@ -164,21 +146,20 @@ fn cards(gpu: &Gpu) -> Markup {
         .useless_milli
         .unwrap_or(0)
         .clamp(0, gpu.idle_milli.max(0));
+    let idle = gpu.idle_milli - useless;
     let amounts = [
         ("u-used", "given to pods", gpu.held_milli),
-        ("u-idle", "idle", gpu.idle_milli - useless),
+        ("u-idle", "idle", idle),
         (
             "u-useless",
             "idle, but useless to the next request",
             useless,
         ),
     ];
-    let part = |(class, label, milli): (&'static str, &'static str, i64)| {
-        (class, label, u64::try_from(milli).unwrap_or(0))
-    };
+    let parts = amounts.map(|(class, label, milli)| (class, label, milli.max(0).unsigned_abs()));
     html! {
         p .figure { (cards_of(gpu.held_milli)) " of " (gpu.cards) " cards" }
-        (draw::share("Thousandths of cards", amounts.map(part).into_iter()))
+        (draw::share("Thousandths of cards", parts.into_iter()))
         ul .counts .lines {
             @for (class, label, milli) in amounts {
                 li { (draw::key(class)) " " (label) " " b { (cards_of(milli)) } }

@@ -6,17 +6,16 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use axum::body::Body;
 use futures::future::BoxFuture;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 use tautline_api::manifest::{self, Item};
-use tower::ServiceExt;
 
 use crate::{
     Console,
-    server::router,
+    server::answer,
     source::{AdminAnswer, Component, Source},
 };
 
@@ -85,14 +84,28 @@ pub(crate) fn console(yaml: &str, source: FakeSource) -> Console {
     console
 }
 
+/// The response to a GET.
+async fn response(console: &Arc<Console>, uri: &str) -> hyper::Response<Full<Bytes>> {
+    let request = hyper::Request::get(uri).header("host", "localhost");
+    let request = request.body(()).unwrap().into_parts().0;
+    answer(console, &request).await.map(|body| match body {
+        Either::Left(body) => body,
+        Either::Right(_) => panic!("a stream of events"),
+    })
+}
+
 /// The status and body of a page.
 pub(crate) async fn get(console: &Arc<Console>, uri: &str) -> (u16, String) {
-    let request = axum::http::Request::get(uri).header("host", "localhost");
-    let request = request.body(Body::empty()).unwrap();
-    let response = router(Arc::clone(console)).oneshot(request).await.unwrap();
+    let response = response(console, uri).await;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// The address to which a page redirects.
+pub(crate) async fn location(console: &Arc<Console>, uri: &str) -> String {
+    let response = response(console, uri).await;
+    response.headers()["location"].to_str().unwrap().to_owned()
 }
 
 /// A page as JSON.

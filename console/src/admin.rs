@@ -1,9 +1,9 @@
-//! Reads the extender's admin port, and merges the answers of its replicas.
+//! Reads the admin ports of the extender and the controller, and merges the answers of replicas.
 
 use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use tautline_core::text::sanitize;
 use tautline_scheduler_extender::{
     explain::{Record, Summary},
@@ -74,31 +74,45 @@ pub(crate) async fn summaries(source: &dyn Source) -> Result<Vec<Summary>> {
 
 fn merge_summaries(answers: &[AdminAnswer]) -> Result<Vec<Summary>> {
     let lists = parse_all::<Vec<Summary>>(answers)?;
-    let mut all: Vec<Summary> = lists.into_iter().flat_map(|(_, list)| list).collect();
+    let mut all: Vec<Summary> = lists.into_iter().flatten().collect();
     all.sort_by_key(|s| Reverse(s.at_unix_millis));
     let mut seen = HashSet::new();
     all.retain(|s| seen.insert((s.namespace.clone(), s.pod.clone())));
     Ok(all)
 }
 
-/// Returns the status of each replica, with the replica's name.
-pub(crate) async fn statuses(source: &dyn Source) -> Result<Vec<(String, Status)>> {
+/// Returns the status of each replica.
+pub(crate) async fn statuses(source: &dyn Source) -> Result<Vec<Status>> {
     parse_all(&admin(source, Component::Extender, "/status").await?)
 }
 
-/// Returns the answers that can be parsed, with the replica's name: during an upgrade some replicas
-/// may lack the page. Fails if no answer can be parsed.
-fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<(String, T)>> {
-    let (mut all, mut failed) = (Vec::new(), None);
-    for answer in answers {
-        match parse(answer) {
-            Ok(parsed) => all.push((answer.from.clone(), parsed)),
-            Err(error) => _ = failed.get_or_insert(error),
-        }
-    }
-    match failed {
-        Some(error) if all.is_empty() => Err(error),
-        _ => Ok(all),
+/// A decision on a violation, as the page `/decisions` of the controller has it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Decision {
+    pub time: String,
+    /// The `namespace/name` of the binding.
+    pub binding: String,
+    pub action: String,
+    pub outcome: String,
+    pub text: String,
+}
+
+/// Returns the decisions of all replicas, the newest of each replica first. Only a leader makes
+/// decisions.
+pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
+    let lists =
+        parse_all::<Vec<Decision>>(&admin(source, Component::Controller, "/decisions").await?)?;
+    Ok(lists.into_iter().flatten().collect())
+}
+
+/// Returns the answers that can be parsed: during an upgrade some replicas may lack the page. Fails
+/// if no answer can be parsed.
+fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<T>> {
+    let (parsed, failed): (Vec<_>, Vec<_>) = answers.iter().map(parse).partition(Result::is_ok);
+    match failed.into_iter().next() {
+        Some(Err(error)) if parsed.is_empty() => Err(error),
+        _ => parsed.into_iter().collect(),
     }
 }
 
