@@ -7,7 +7,6 @@ mod read;
 use std::sync::Arc;
 
 pub use agent::AgentRequest;
-use assign::recorded_cards;
 pub use assign::{annotated_request, assigned_cards, seniority};
 pub use read::{PodReservation, read};
 use tautline_core::model::Pod;
@@ -260,17 +259,14 @@ impl CardPool {
 
     /// Rounds a share up to the next size; `None`: the cards are given whole only.
     pub fn round_up(&self, milli: i64) -> Option<i64> {
-        let (whole, share) = (
-            milli - milli % i64::from(CARD_MILLI),
-            milli % i64::from(CARD_MILLI),
-        );
+        let share = milli % i64::from(CARD_MILLI);
         let Some(sizes) = self.sizes.as_ref().filter(|_| share > 0) else {
             return Some(milli);
         };
         let smaller = sizes.first().is_some_and(|size| *size < CARD_MILLI);
         let mut sizes = sizes.iter().map(|size| i64::from(*size));
         let size = sizes.find(|size| *size >= share);
-        smaller.then(|| whole + size.unwrap_or(i64::from(CARD_MILLI)))
+        smaller.then(|| milli - share + size.unwrap_or(i64::from(CARD_MILLI)))
     }
 }
 
@@ -282,11 +278,8 @@ impl Inventory {
         names: &Names,
         pod: &Pod,
     ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
-        if self.pools.iter().any(CardPool::has_agent) {
-            recorded_cards(pod)
-        } else {
-            assigned_cards(names, pod)
-        }
+        let has_agent = self.pools.iter().any(CardPool::has_agent);
+        assign::assigned_on_node(names, has_agent, pod)
     }
 
     /// The free capacity of a pool; `kind` is the index of the pool's kind in the cost cache.
@@ -307,10 +300,7 @@ impl Inventory {
     /// Returns the first fault of a pod's cards: a card is gone or unhealthy, or the pod's part is
     /// in conflict with the parts of earlier holders. `pod` is `namespace/name`.
     pub fn fault(&self, pod: &str, parts: &[CardShare]) -> Option<String> {
-        // Faults of cards come first: the pod's part of a card that is gone counts as held on
-        // another card.
-        let of_card = parts.iter().find_map(|part| {
-            let name = &part.card;
+        let fault = |CardShare { card: name, .. }: &CardShare| {
             let Some((_, card)) = self.card(name) else {
                 return Some(format!("card {name} is gone"));
             };
@@ -318,25 +308,26 @@ impl Inventory {
                 UNHEALTHY => Some(format!("card {name} is unhealthy")),
                 fault => Some(format!("card {name} is unhealthy: {fault}")),
             }
-        });
-        of_card.or_else(|| {
-            parts.iter().find_map(|part| {
-                let conflict = self.card(&part.card)?.1.conflict(pod)?;
-                Some(format!("card {} {conflict}", part.card))
-            })
-        })
+        };
+        let conflict = |CardShare { card: name, .. }: &CardShare| {
+            let conflict = self.card(name)?.1.conflict(pod)?;
+            Some(format!("card {name} {conflict}"))
+        };
+        // Faults of cards come first: the pod's part of a card that is gone counts as held on
+        // another card.
+        let of_card = parts.iter().find_map(fault);
+        of_card.or_else(|| parts.iter().find_map(conflict))
     }
 
     /// The first card on which the pod's part, recorded or guessed, is in conflict with the parts
     /// of earlier holders, with its pool and the reason. `pod` is `namespace/name`.
     pub fn conflict(&self, pod: &str) -> Option<(&CardPool, &Card, String)> {
-        self.pools.iter().find_map(|pool| {
-            let mut cards = pool.cards.iter();
-            cards.find_map(|card| {
-                let conflict = card.conflict(pod)?;
-                let text = format!("card {} {conflict}", card.record_name());
-                Some((pool, card, text))
-            })
+        let pools = self.pools.iter();
+        let mut cards = pools.flat_map(|pool| pool.cards.iter().map(move |card| (pool, card)));
+        cards.find_map(|(pool, card)| {
+            let conflict = card.conflict(pod)?;
+            let text = format!("card {} {conflict}", card.record_name());
+            Some((pool, card, text))
         })
     }
 }

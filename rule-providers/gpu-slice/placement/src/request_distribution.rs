@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::shape::{Shape, SharingMode};
+use crate::shape::{CARD_MILLI, Shape, SharingMode};
 
 /// The fraction of all requests to plan for (FGD, USENIX ATC 2023, section 5).
 const PLANNED_REQUEST_RATIO: f64 = 0.95;
@@ -31,17 +31,13 @@ pub struct RequestClass {
 impl RequestClass {
     /// The class of a shape. A share in addition to whole cards counts as one more card.
     pub fn of_shape(shape: &Shape) -> Self {
-        let (cards, milli) = match (shape.whole, shape.share) {
-            (0, share) => (u16::from(share > 0), share),
-            (whole, share) => (
-                whole.saturating_add(u16::from(share > 0)),
-                crate::shape::CARD_MILLI,
-            ),
-        };
         Self {
             cpu_milli: shape.cpu_milli,
-            milli,
-            cards,
+            milli: match shape.whole {
+                0 => shape.share,
+                _ => CARD_MILLI,
+            },
+            cards: shape.whole.saturating_add(u16::from(shape.share > 0)),
             models: Arc::clone(&shape.models),
             mode: shape.mode,
         }
@@ -49,16 +45,15 @@ impl RequestClass {
 
     /// A shape of the class that requests no memory.
     pub fn shape(&self) -> Shape {
-        let whole = if self.milli == crate::shape::CARD_MILLI {
-            self.cards
-        } else {
-            0
+        let (whole, share) = match self.milli {
+            CARD_MILLI => (self.cards, 0),
+            share => (0, share),
         };
         Shape {
             cpu_milli: self.cpu_milli,
             memory_bytes: 0,
             whole,
-            share: if whole == 0 { self.milli } else { 0 },
+            share,
             mode: self.mode,
             models: Arc::clone(&self.models),
         }
@@ -107,13 +102,7 @@ impl RequestDistribution {
 
     /// Counts a request as the newest: all other requests lose a little weight.
     pub fn observe(&mut self, shape: &Shape) {
-        *self
-            .counts
-            .entry(RequestClass::of_shape(shape))
-            .or_default() += self.increment;
-        self.total += self.increment;
-        self.increment *= self.growth;
-        self.rescale();
+        self.observe_unordered(std::slice::from_ref(shape));
     }
 
     /// Counts requests with equal weights. Together they weigh as much as the same number of
@@ -131,10 +120,8 @@ impl RequestDistribution {
         };
         let each = self.increment * sum / count;
         for shape in shapes {
-            *self
-                .counts
-                .entry(RequestClass::of_shape(shape))
-                .or_default() += each;
+            let class = RequestClass::of_shape(shape);
+            *self.counts.entry(class).or_default() += each;
             self.total += each;
         }
         self.increment *= faded;
@@ -187,18 +174,16 @@ impl RequestDistribution {
 
     /// The distance of two distributions: 0 if they are equal, 1 if they have no class in common.
     pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
-        let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
-        let (a, b) = (map(before), map(now));
-        let gone: f64 = b
+        fn by_class(list: &[(RequestClass, f64)]) -> BTreeMap<&RequestClass, f64> {
+            list.iter().map(|(class, p)| (class, *p)).collect()
+        }
+        let (a, b) = (by_class(before), by_class(now));
+        let new = b.iter().filter(|(class, _)| !a.contains_key(*class));
+        let new: f64 = new.map(|(_, p)| p).sum();
+        let changed = a
             .iter()
-            .filter(|(t, _)| !a.contains_key(t))
-            .map(|(_, p)| p)
-            .sum();
-        let changed: f64 = a
-            .iter()
-            .map(|(t, p)| (p - b.get(t).copied().unwrap_or(0.0)).abs())
-            .sum();
-        (gone + changed) / 2.0
+            .map(|(class, p)| (p - b.get(class).unwrap_or(&0.0)).abs());
+        (new + changed.sum::<f64>()) / 2.0
     }
 }
 

@@ -27,8 +27,22 @@ pub fn assigned_cards(names: &Names, pod: &Pod) -> Option<Result<Vec<CardShare>,
     Some(device_annotation::parse(text, milli))
 }
 
+/// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes with an
+/// agent only Tautline's annotation counts, because anyone may write the other ones.
+pub(super) fn assigned_on_node(
+    names: &Names,
+    has_agent: bool,
+    pod: &Pod,
+) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+    if has_agent {
+        recorded_cards(pod)
+    } else {
+        assigned_cards(names, pod)
+    }
+}
+
 /// The cards that Tautline's annotation names; `None`: the pod has no such annotation.
-pub(super) fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     let text = pod.annotations.get(DEVICES_ANNOTATION)?;
     Some(device_annotation::parse(text, CARD_MILLI))
 }
@@ -122,11 +136,7 @@ pub(super) fn assign<'a>(
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
     for pod in pods.clone() {
-        let assigned = if has_agent {
-            recorded_cards(pod)
-        } else {
-            assigned_cards(names, pod)
-        };
+        let assigned = assigned_on_node(names, has_agent, pod);
         let parts = match assigned {
             Some(Ok(parts)) => Some(parts),
             Some(Err(error)) => {
@@ -221,8 +231,10 @@ fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>
 /// Returns the cards that an unreadable record may mean: a card without readable thousandths counts
 /// as whole.
 fn possible_cards(names: &Names, pod: &Pod) -> Vec<CardShare> {
-    let texts = names.pod_devices.iter();
-    let text = texts.filter_map(|name| pod.annotations.get(name)).next();
+    let text = names
+        .pod_devices
+        .iter()
+        .find_map(|a| pod.annotations.get(a));
     device_annotation::parse_leniently(text.unwrap_or_default(), CARD_MILLI)
 }
 

@@ -41,85 +41,88 @@ pub fn read<'a>(
     let mut all = Inventory::default();
     let product = names.product.iter().find_map(|l| node.labels.get(l));
     let product: Arc<str> = product.unwrap_or_default().into();
-    let memory: Option<i64> = node.labels.get(&names.memory).and_then(|m| m.parse().ok());
+    let memory_mib = number(node, &names.memory);
     // The label may be 0 for cards whose memory is not known.
-    let memory = memory.filter(|mib| *mib > 0);
+    let memory_mib = memory_mib.filter(|mib| *mib > 0);
     let pool = |mode, resource: Option<&Arc<str>>, cards: Vec<Card>| CardPool {
         kind: CardKind {
             product: Arc::clone(&product),
             mode,
         },
         resource: resource.cloned(),
-        card_memory_bytes: memory.and_then(|mib| mib.checked_mul(1 << 20)),
+        card_memory_bytes: memory_mib.and_then(|mib| mib.checked_mul(1 << 20)),
         sizes: None,
         offered: true,
         cards,
+    };
+    let offered = |resource: &str| node.allocatable.milli(resource) / 1000;
+    let counted = |resource: &Arc<str>, total, is_instance| {
+        let used = pods.clone().map(|p| p.requests.milli(resource) / 1000);
+        CountedResource {
+            resource: Arc::clone(resource),
+            product: Arc::clone(&product),
+            is_instance,
+            total,
+            used: used.fold(0, i64::saturating_add),
+        }
+    };
+    // Packs the pods by the thousandths of cards for their units of a resource.
+    let pack_by = |cards: &mut [Card], resource: &str, milli: &dyn Fn(i64) -> i64| {
+        let held = |p: &Pod| milli(p.requests.milli(resource) / 1000);
+        pack(cards, pods.clone().map(|p| (p, held(p))));
     };
     // With the MIG strategy `single`, a unit of the same resource is an instance of the product.
     let is_instance = is_mig_product(&product);
     let mut plugin = false;
     for resource in &names.whole {
-        let count = node.allocatable.milli(resource) / 1000;
+        let count = offered(resource);
         if count <= 0 {
             continue;
         }
         plugin = true;
         if is_instance {
-            all.counted
-                .push(counted(resource, &product, count, true, pods.clone()));
-        } else {
-            let mut cards = numbered_cards(count, &mut all.warnings, resource);
-            let whole =
-                |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD_MILLI));
-            pack(&mut cards, pods.clone().map(|p| (p, whole(p))));
-            all.pools
-                .push(pool(SharingMode::Whole, Some(resource), cards));
+            all.counted.push(counted(resource, count, true));
+            continue;
         }
+        let mut cards = numbered_cards(count, &mut all.warnings, resource);
+        pack_by(&mut cards, resource, &|units| {
+            units_milli(units, CARD_MILLI)
+        });
+        let pool = pool(SharingMode::Whole, Some(resource), cards);
+        all.pools.push(pool);
     }
     for resource in &names.shared {
-        let units = node.allocatable.milli(resource) / 1000;
+        let units = offered(resource);
         if units <= 0 {
             continue;
         }
         plugin = true;
-        let replicas: Option<i64> = node
-            .labels
-            .get(&names.replicas)
-            .and_then(|r| r.parse().ok());
         if is_instance {
-            all.counted
-                .push(counted(resource, &product, units, true, pods.clone()));
+            all.counted.push(counted(resource, units, true));
             continue;
         }
+        let replicas = number(node, &names.replicas);
         let Some(replicas) = replicas.filter(|r| (1..=1000).contains(r)) else {
             let label = &names.replicas;
             all.warnings.push(format!(
                 "{resource} is counted only: the label {label} (1 to 1000) is missing"
             ));
-            all.counted
-                .push(counted(resource, &product, units, false, pods.clone()));
+            all.counted.push(counted(resource, units, false));
             continue;
         };
         let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD_MILLI);
         let mut cards = numbered_cards(units / replicas, &mut all.warnings, resource);
-        let held = |p: &Pod| units_milli(p.requests.milli(resource) / 1000, unit_milli);
-        pack(&mut cards, pods.clone().map(|p| (p, held(p))));
-        all.pools.push(pool(
-            SharingMode::Shared { unit_milli },
-            Some(resource),
-            cards,
-        ));
+        pack_by(&mut cards, resource, &|units| {
+            units_milli(units, unit_milli)
+        });
+        let mode = SharingMode::Shared { unit_milli };
+        all.pools.push(pool(mode, Some(resource), cards));
     }
     for (resource, milli) in node.allocatable.iter() {
         if names.is_instance(resource) && milli >= 1000 {
             plugin = true;
-            all.counted.push(counted(
-                &resource.into(),
-                &product,
-                milli / 1000,
-                true,
-                pods.clone(),
-            ));
+            all.counted
+                .push(counted(&resource.into(), milli / 1000, true));
         }
     }
     if !plugin {
@@ -129,17 +132,16 @@ pub fn read<'a>(
             let cards = numbered_cards(count, &mut all.warnings, &names.cards[0]);
             Some(vec![pool(SharingMode::Milli, None, cards)])
         };
-        let mut pools = of_agent.or_else(of_label).unwrap_or_default();
+        all.pools = of_agent.or_else(of_label).unwrap_or_default();
         let unhealthy = node.annotations.get(&names.unhealthy).unwrap_or_default();
         for listed in unhealthy.split(',').map(str::trim) {
-            for card in pools.iter_mut().flat_map(|p| &mut p.cards) {
+            for card in all.pools.iter_mut().flat_map(|p| &mut p.cards) {
                 if card.is(listed) && card.fault.is_none() {
                     card.fault = Some(UNHEALTHY.into());
                 }
             }
         }
-        assign::assign(names, &mut pools, pods.clone(), held, &mut all.warnings);
-        all.pools.append(&mut pools);
+        assign::assign(names, &mut all.pools, pods.clone(), held, &mut all.warnings);
     }
     let rest = |resource: &str, held: i64| {
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
@@ -181,21 +183,8 @@ fn numbered_cards(count: i64, warnings: &mut Vec<String>, resource: &str) -> Vec
         .collect()
 }
 
-fn counted<'a>(
-    resource: &Arc<str>,
-    product: &Arc<str>,
-    has: i64,
-    is_instance: bool,
-    pods: impl Iterator<Item = &'a Pod>,
-) -> CountedResource {
-    let used = pods.map(|p| p.requests.milli(resource) / 1000);
-    CountedResource {
-        resource: Arc::clone(resource),
-        product: Arc::clone(product),
-        is_instance,
-        total: has,
-        used: used.fold(0, i64::saturating_add),
-    }
+fn number(node: &Node, label: &str) -> Option<i64> {
+    node.labels.get(label)?.parse().ok()
 }
 
 #[cfg(test)]
