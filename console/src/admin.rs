@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, de::DeserializeOwned};
-use tautline_core::text::sanitize;
+use serde_json::Value;
 use tautline_scheduler_extender::{
     explain::{Record, Summary},
     status::Status,
@@ -12,6 +12,7 @@ use tautline_scheduler_extender::{
 use tokio::time::timeout;
 
 use crate::{
+    draw::clean,
     request,
     source::{AdminAnswer, Component, Source},
 };
@@ -19,6 +20,8 @@ use crate::{
 /// The maximum time for which a page waits for the answers of a component.
 const DEADLINE: Duration = Duration::from_secs(3);
 const MAX_TEXT_CHARS: usize = 2000;
+/// The limit for a text in an answer; names of objects are shorter.
+const MAX_VALUE_CHARS: usize = 600;
 const MAX_ROUNDS: usize = 10;
 
 /// Returns the answers of a component's replicas to a GET of `path`, or an error after the deadline
@@ -125,12 +128,29 @@ fn parse<T: DeserializeOwned>(answer: &AdminAnswer) -> Result<T> {
             text(&answer.body)
         );
     }
-    let parsed = serde_json::from_slice(&answer.body);
+    let parsed = parsed(&answer.body);
     parsed.with_context(|| format!("{}: an answer of another version of Tautline", answer.from))
 }
 
+/// Parses JSON. Each of its texts becomes one line without control characters, and is cut if it is
+/// long.
+pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    let mut json = serde_json::from_slice(body)?;
+    clean_texts(&mut json);
+    serde_json::from_value(json)
+}
+
+fn clean_texts(json: &mut Value) {
+    match json {
+        Value::String(text) => *text = clean(text, MAX_VALUE_CHARS),
+        Value::Array(items) => items.iter_mut().for_each(clean_texts),
+        Value::Object(fields) => fields.values_mut().for_each(clean_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn text(body: &[u8]) -> String {
-    sanitize(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS).into_owned()
+    clean(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS)
 }
 
 #[cfg(test)]

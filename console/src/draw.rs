@@ -2,6 +2,10 @@
 
 use maud::{Markup, html};
 use tautline_core::text::sanitize;
+use tautline_runtime::error_text::error_text;
+
+const MAX_TEXT_CHARS: usize = 600;
+const MAX_ERROR_CHARS: usize = 1000;
 
 /// Returns untrusted text in one line, cut after `max` characters with an ellipsis.
 pub(crate) fn clean(text: &str, max: usize) -> String {
@@ -10,6 +14,29 @@ pub(crate) fn clean(text: &str, max: usize) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// Returns untrusted text in one line, cut to a few sentences.
+pub(crate) fn clean_text(text: &str) -> String {
+    clean(text, MAX_TEXT_CHARS)
+}
+
+/// Returns an error for the user, in one line.
+pub(crate) fn error_line(error: &anyhow::Error) -> String {
+    clean(&error_text(error.as_ref()), MAX_ERROR_CHARS)
+}
+
+/// Returns what was read. For an error, it adds a problem that begins with `what`, and returns the
+/// default.
+pub(crate) fn or_problem<T: Default>(
+    read: anyhow::Result<T>,
+    what: &str,
+    problems: &mut Vec<String>,
+) -> T {
+    read.unwrap_or_else(|error| {
+        problems.push(format!("{what}{}", error_line(&error)));
+        T::default()
+    })
 }
 
 /// Renders a note in place of objects that an incomplete list lacks.

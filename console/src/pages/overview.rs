@@ -9,7 +9,6 @@ mod render;
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use tautline_runtime::error_text::error_text;
 
 use self::{
     agents::Agents,
@@ -19,12 +18,10 @@ use self::{
 };
 use crate::{
     Console, admin,
-    draw::clean,
+    draw::error_line,
     events,
     request::{PageInfo, PageRequest, PageResult},
 };
-
-const MAX_ERROR_CHARS: usize = 1000;
 
 #[derive(Debug, Serialize)]
 struct Overview {
@@ -64,7 +61,7 @@ impl<T> Part<T> {
         match read {
             Ok(part) => Self::Known(part),
             Err(error) => Self::Failed {
-                error: clean(&error_text(error.as_ref()), MAX_ERROR_CHARS),
+                error: error_line(&error),
             },
         }
     }

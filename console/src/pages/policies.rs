@@ -10,12 +10,13 @@ use serde::Serialize;
 use tautline_core::index::Kind;
 
 use crate::{
-    Console, draw, events, form,
+    Console,
+    draw::clean_text,
+    events, form,
     request::{self, PageInfo, PageRequest, PageResult},
     table::{Number, Text, table},
 };
 
-const MAX_TEXT_CHARS: usize = 600;
 const PATH: &str = "/policies";
 /// The values of the query's field `list`, with their names and commands; the first is the default.
 const LISTS: [(&str, &str, &str); 3] = [
@@ -140,11 +141,7 @@ fn rules(namespace: &str, rules: &[Rule], of_offer: bool) -> Markup {
 fn unusable(console: &Console, kind: Kind) -> Vec<String> {
     let rejected = console.store.rejected(kind).into_iter();
     let texts = rejected.map(|(key, why)| format!("{key}: {why}; its last usable version counts"));
-    texts.map(|text| clean(&text)).collect()
-}
-
-fn clean(text: &str) -> String {
-    draw::clean(text, MAX_TEXT_CHARS)
+    texts.map(|text| clean_text(&text)).collect()
 }
 
 #[cfg(test)]

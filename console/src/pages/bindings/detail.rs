@@ -6,7 +6,6 @@ use tautline_api::{
     display::{Enforcement, EventSummary, RuleRow, age, eviction_wait, reference, rule_rows},
 };
 use tautline_core::index::Snapshot;
-use tautline_runtime::error_text::error_text;
 
 use super::{
     badge,
@@ -15,14 +14,14 @@ use super::{
 use crate::{
     Console,
     admin::decisions,
-    draw, events,
+    draw::{clean_text as clean, or_problem},
+    events,
     pages::policies,
     request::{PageError, PageInfo, PageRequest, PageResult, path},
     shell::quote,
     table::{Number, Text, table},
 };
 
-const MAX_TEXT_CHARS: usize = 600;
 /// The rules about a pair of nodes. The page of the pair has the details.
 const PAIR_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
@@ -103,18 +102,9 @@ async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View
         decisions(source),
     );
     let mut problems = Vec::new();
-    let mut problem = |what: &str, error: anyhow::Error| {
-        let problem = format!("{what} cannot be read: {}", error_text(error.as_ref()));
-        problems.push(clean(&problem));
-    };
-    let events = events.unwrap_or_else(|error| {
-        problem("Events", error);
-        Vec::new()
-    });
-    let mut decisions = decisions.unwrap_or_else(|error| {
-        problem("The controller's decisions", error);
-        Vec::new()
-    });
+    let events = or_problem(events, "Events cannot be read: ", &mut problems);
+    let unread = "The controller's decisions cannot be read: ";
+    let mut decisions = or_problem(decisions, unread, &mut problems);
     let key = format!("{namespace}/{name}");
     decisions.retain(|decision| decision.binding == key);
     let events: Vec<EventSummary> = events.into_iter().map(EventSummary::from).collect();
@@ -209,10 +199,6 @@ fn rule(row: RuleRow, pair: Option<&str>) -> Rule {
         request: clean(&row.request),
         limit: clean(&row.limit),
     }
-}
-
-fn clean(text: &str) -> String {
-    draw::clean(text, MAX_TEXT_CHARS)
 }
 
 fn render(view: &View) -> Markup {

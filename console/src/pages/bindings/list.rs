@@ -18,7 +18,7 @@ use crate::{
     pages::policies,
     request::{PageInfo, PageRequest, PageResult},
     shell::quote,
-    table::{Number, Text, bare_table},
+    table::{Number, Text, styled_table},
 };
 
 const MAX_REASON_CHARS: usize = 160;
@@ -181,13 +181,12 @@ fn render(view: &View, filter: &Filter<'_>, request: &PageRequest) -> Markup {
         } @else if rows.is_empty() {
             (empty(request))
         } @else {
-            div .scroll {
-                (bare_table(
-                    "bindings",
-                    [Text("Compliance"), Text("Binding"), Text("Reason"), Text("Targets"), Text("Offer"), Number("For")],
-                    &html! { @for row in rows { (table_row(row)) } },
-                ))
-            }
+            (styled_table(
+                "",
+                "bindings",
+                [Text("Compliance"), Text("Binding"), Text("Reason"), Text("Targets"), Text("Offer"), Number("For")],
+                &html! { @for row in rows { (table_row(row)) } },
+            ))
             (view.bindings.pager(request, ""))
         }
     }

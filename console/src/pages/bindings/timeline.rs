@@ -11,9 +11,8 @@ use tautline_api::{
 use tautline_core::duration;
 
 use super::tone;
-use crate::{admin::Decision, draw};
+use crate::{admin::Decision, draw::clean_text as clean};
 
-const MAX_TEXT_CHARS: usize = 600;
 const MAX_MOMENTS: usize = 200;
 
 /// An entry of the timeline: something that happened or is expected.
@@ -152,7 +151,6 @@ fn cool_down_end(sources: &Sources<'_>, now: Timestamp) -> Option<Moment> {
 }
 
 fn moment(time: Timestamp, title: &str, text: &str, tone: &'static str) -> Moment {
-    let clean = |text: &str| draw::clean(text, MAX_TEXT_CHARS);
     Moment {
         time,
         title: clean(title),

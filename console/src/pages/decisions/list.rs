@@ -8,11 +8,11 @@ use super::{link, waits};
 use crate::{
     admin,
     console::lists,
-    draw::{clean, not_known},
+    draw::{clean, error_line, not_known},
     events, form,
     list::Window,
     request::{PageInfo, PageRequest, PageResult},
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
     when,
 };
 
@@ -105,7 +105,7 @@ pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
                 all.retain(|r| filter.round(r));
                 rounds = Some(Window::new(request, &all, Summary::clone)?);
             }
-            Err(error) => problem = Some(format!("{error:#}")),
+            Err(error) => problem = Some(error_line(&error)),
         }
     }
     let view = View {
@@ -203,7 +203,7 @@ fn waiting_table(view: &View, filtered: bool) -> Markup {
         @if view.waiting.rows.is_empty() {
             p .note { @if filtered { "No pod without a node matches the filter." } @else { "Every pod has a node." } }
         } @else {
-            (labelled_table(
+            (styled_table(
                 "Pods without a node",
                 "",
                 [Text("Pod"), Text("Waits because of"), Text("Scheduler")],
@@ -244,7 +244,7 @@ fn rounds_table(rounds: &Window<Summary>, now: Timestamp) -> Markup {
                 code { "--explain-memory" } "). " code { "tautline doctor" } " finds out why none is called."
             }
         } @else {
-            (labelled_table(
+            (styled_table(
                 "Last rounds",
                 "wide",
                 [Text("Pod"), Text("Verdict"), Number("Usable nodes"), Text("Offered to kube-scheduler"), Number("Took"),
@@ -256,17 +256,16 @@ fn rounds_table(rounds: &Window<Summary>, now: Timestamp) -> Markup {
 }
 
 fn round_line(round: &Summary, now: Timestamp) -> Markup {
-    let offered: Vec<String> = round.offered_nodes.iter().map(|n| clean(n, 70)).collect();
-    let more = round.offered.saturating_sub(offered.len());
+    let more = round.offered.saturating_sub(round.offered_nodes.len());
     html! {
         tr {
             th scope="row" { (pod_link(&round.namespace, &round.pod)) }
             td {
                 @if round.usable > 0 { span .state.good { "placeable" } }
-                @else { span .state.bad { (clean(round.reason.as_deref().unwrap_or("no node"), 80)) } }
+                @else { span .state.bad { (round.reason.as_deref().unwrap_or("no node")) } }
             }
             td .number { (round.usable) " of " (round.nodes) }
-            td { (offered.join(", ")) @if more > 0 { " and " (more) " more" } }
+            td { (round.offered_nodes.join(", ")) @if more > 0 { " and " (more) " more" } }
             td .number { (when::micros(round.took_micros)) }
             td { (when::ago(when::of_millis(round.at_unix_millis), now)) }
         }

@@ -98,7 +98,7 @@ impl Decision<'_> {
             verdict: self.verdict(node),
             rank: self.ranks.get(at).copied().flatten(),
             score: node.usable.then_some(node.score),
-            reason: node.reason.as_deref().map(|r| clean(r, MAX_REASON_CHARS)),
+            reason: node.reason.clone(),
             cells: columns.iter().map(|rule| self.cell(at, *rule)).collect(),
         }
     }
@@ -166,7 +166,7 @@ impl Decision<'_> {
         let parts = MAX_MAP_PARTS.min(total);
         let bounds = |part: usize| (part * total / parts, (part + 1) * total / parts);
         let row = |rule: &usize| MapRow {
-            rule: clean(&self.record.rules[*rule].rule, 60),
+            rule: self.record.rules[*rule].rule.clone(),
             parts: (0..parts)
                 .map(|part| self.part(*rule, bounds(part)))
                 .collect(),

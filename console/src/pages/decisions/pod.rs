@@ -3,7 +3,6 @@ use std::{collections::HashSet, sync::Arc};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tautline_core::Snapshot;
-use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::{PodNow, Record};
 use tokio::time::{Duration, timeout};
 
@@ -16,14 +15,13 @@ use super::{
 };
 use crate::{
     admin::{self, Rounds},
-    draw::clean,
+    draw::{clean, or_problem},
     events,
     request::{PageInfo, PageRequest, PageResult},
     shell::quote,
 };
 
 const DEADLINE: Duration = Duration::from_secs(3);
-const MAX_TEXT_CHARS: usize = 2000;
 
 #[derive(Debug, Serialize)]
 pub(super) struct View {
@@ -104,10 +102,7 @@ async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<V
     let snapshot = request.console.store.snapshot();
     let state = PodState::new(&read, &snapshot);
     let mut problems = Vec::new();
-    let Rounds { records, unknown } = rounds.unwrap_or_else(|error| {
-        problems.push(clean(&error_text(error.as_ref()), MAX_TEXT_CHARS));
-        Rounds::default()
-    });
+    let Rounds { records, unknown } = or_problem(rounds, "", &mut problems);
     let chosen = records.iter().position(|r| Some(r.at_unix_millis) == at);
     let record = records.get(chosen.unwrap_or_default());
     let asked = record

@@ -7,7 +7,7 @@ use tautline_core::{
     names::DEFAULT_SCHEDULER,
 };
 
-use crate::draw::clean;
+use crate::draw::{clean, error_line};
 
 const MAX_MESSAGE_CHARS: usize = 2000;
 const MAX_OFFERS: usize = 50;
@@ -38,7 +38,7 @@ impl PodState {
     pub fn new(read: &anyhow::Result<Option<Pod>>, snapshot: &Snapshot) -> Self {
         match read {
             Err(error) => Self {
-                problem: Some(clean(&format!("{error:#}"), MAX_MESSAGE_CHARS)),
+                problem: Some(error_line(error)),
                 ..Self::default()
             },
             Ok(None) => Self::default(),

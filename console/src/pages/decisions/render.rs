@@ -4,11 +4,12 @@ mod what_if;
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
+use tautline_scheduler_extender::explain::UnderlayRecord;
 
 use super::{
     pod::{Kubernetes, Tab, View},
     pod_state::PodState,
-    round::{Answer, Reason, Round, Underlay},
+    round::{Answer, Reason, Round},
     why_not::WhyNot,
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     form,
     pages::policies,
     request::{self, PageRequest},
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
     when,
 };
 
@@ -178,7 +179,7 @@ fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
     }
 }
 
-fn underlay(underlay: &Underlay) -> Markup {
+fn underlay(underlay: &UnderlayRecord) -> Markup {
     html! {
         h2 { "Underlay" }
         p {
@@ -187,7 +188,7 @@ fn underlay(underlay: &Underlay) -> Markup {
         }
         @if let Some(error) = &underlay.error { p .error { (error) } }
         @if !underlay.offers.is_empty() {
-            (labelled_table(
+            (styled_table(
                 "Offers of the underlay",
                 "",
                 [Text("Node"), Text("Offer"), Number("Cost"), Text("Verdict")],

@@ -23,9 +23,7 @@ const MAX_RULES: usize = 40;
 const MAX_COLUMNS: usize = 5;
 const MAX_NODES: usize = 8;
 const MAX_REASONS: usize = 12;
-const MAX_OFFERS: usize = 20;
 const MAX_VALUE_CHARS: usize = 120;
-const MAX_ERROR_CHARS: usize = 600;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,7 +49,7 @@ pub(super) struct Round {
     pub nodes: Window<Row>,
     pub what_if: WhatIf,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub underlay: Option<Underlay>,
+    pub underlay: Option<UnderlayRecord>,
 }
 
 /// The answer of the extender's filter to kube-scheduler.
@@ -64,22 +62,9 @@ pub(super) struct Answer {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Rule {
-    pub offer: String,
-    pub rule: String,
-    pub request: String,
-    pub limit: String,
-    pub weight: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    pub outcome: String,
-    pub counted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    pub took_micros: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub age_micros: Option<u64>,
+    #[serde(flatten)]
+    pub record: RuleRecord,
     /// The lowest cost of the usable nodes; absent without costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lowest: Option<i64>,
@@ -100,28 +85,6 @@ pub(super) struct Reason {
     pub nodes: usize,
     /// True if Kubernetes' own rules exclude the nodes, or if the reason is not known.
     pub by_kubernetes: bool,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Underlay {
-    pub service: String,
-    pub outcome: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    pub asked_nodes: usize,
-    pub took_micros: u64,
-    pub offers: Vec<UnderlayOffer>,
-    pub left_out: usize,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct UnderlayOffer {
-    pub id: String,
-    pub node: String,
-    pub cost: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
 }
 
 /// The choice of the nodes to show.
@@ -181,7 +144,7 @@ impl Round {
                 .map(|node| WhyNot::new(&decision, node.trim())),
             columns: columns
                 .iter()
-                .map(|i| clean(&record.rules[*i].rule, 60))
+                .map(|i| record.rules[*i].rule.clone())
                 .collect(),
             map: decision.map(&columns),
             nodes: Window::new(request, &rows, |row| match row {
@@ -189,7 +152,7 @@ impl Round {
                 RowOf::Excluded(at) => Row::excluded(&excluded[*at]),
             })?,
             what_if: WhatIf::new(request, record, &answers, &ranks)?,
-            underlay: record.underlay.as_ref().map(underlay),
+            underlay: record.underlay.clone(),
         })
     }
 }
@@ -224,7 +187,7 @@ fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
 fn answer(record: &Record) -> Answer {
     let nodes = &record.answer.nodes;
     Answer {
-        mode: clean(&record.answer.mode, 20),
+        mode: record.answer.mode.clone(),
         nodes: nodes.iter().take(MAX_NODES).cloned().collect(),
         more: nodes.len().saturating_sub(MAX_NODES),
         tied: record.answer.tied,
@@ -272,44 +235,12 @@ impl Decision<'_> {
             .iter()
             .filter_map(|n| n.costs.get(i)?.cost);
         Rule {
-            offer: clean(&rule.offer, 260),
-            rule: clean(&rule.rule, 60),
-            request: clean(&rule.request, MAX_VALUE_CHARS),
-            limit: clean(&rule.limit, MAX_VALUE_CHARS),
-            weight: rule.weight,
-            provider: rule.provider.as_deref().map(|p| clean(p, 260)),
-            outcome: clean(&rule.outcome, 40),
-            counted: rule.counted,
-            error: rule.error.as_deref().map(|e| clean(e, MAX_ERROR_CHARS)),
-            took_micros: rule.took_micros,
-            age_micros: rule.age_micros,
+            record: rule.clone(),
             lowest: scale.map(|s| s.low),
             highest: scale.map(|s| s.high),
             unit: unit(&rule.rule),
             decides: scale.is_some_and(|s| s.decides),
             refused: costs.filter(|cost| *cost < 0).count(),
         }
-    }
-}
-
-fn underlay(record: &UnderlayRecord) -> Underlay {
-    let offers = record
-        .offers
-        .iter()
-        .take(MAX_OFFERS)
-        .map(|o| UnderlayOffer {
-            id: clean(&o.id, 64),
-            node: clean(&o.node, 64),
-            cost: o.cost,
-            refused: o.refused.as_deref().map(|r| clean(r, 60)),
-        });
-    Underlay {
-        service: clean(&record.service, 260),
-        outcome: clean(&record.outcome, 60),
-        error: record.error.as_deref().map(|e| clean(e, MAX_ERROR_CHARS)),
-        asked_nodes: record.asked_nodes,
-        took_micros: record.took_micros,
-        offers: offers.collect(),
-        left_out: record.left_out + record.offers.len().saturating_sub(MAX_OFFERS),
     }
 }

@@ -4,10 +4,7 @@ use serde::Serialize;
 use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
 
 use super::order::ranks;
-use crate::{
-    draw::clean,
-    request::{PageRequest, PageResult},
-};
+use crate::request::{PageRequest, PageResult};
 
 /// The largest weight of a rule in the API.
 const MAX_WEIGHT: u32 = 1000;
@@ -78,8 +75,8 @@ impl WhatIf {
         let weights = of_costs.map(|rule| {
             let weight = weight(request, rule)?;
             Ok(Weight {
-                offer: clean(&rule.offer, 80),
-                rule: clean(&rule.rule, 60),
+                offer: rule.offer.clone(),
+                rule: rule.rule.clone(),
                 recorded: rule.weight,
                 weight,
                 max: 10

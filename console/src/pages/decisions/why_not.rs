@@ -77,9 +77,9 @@ fn refused(record: &Record, node: &NodeRecord) -> String {
     }
     causes.sort_by_key(|(later, _)| *later);
     let causes: Vec<String> = causes.into_iter().take(4).map(|(_, cause)| cause).collect();
-    let name = clean(&node.node, MAX_NAME_CHARS);
+    let name = &node.node;
     match causes.as_slice() {
-        [] => format!("{name} is not usable: {}.", clean(reason, MAX_DETAIL_CHARS)),
+        [] => format!("{name} is not usable: {reason}."),
         causes => format!("{name} is not usable. {}", causes.join(" ")),
     }
 }
@@ -87,10 +87,7 @@ fn refused(record: &Record, node: &NodeRecord) -> String {
 fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
     let name = rule_name(rule);
     if rule.outcome != "OK" {
-        let error = rule
-            .error
-            .as_deref()
-            .map(|e| format!(" ({})", clean(e, MAX_DETAIL_CHARS)));
+        let error = rule.error.as_deref().map(|e| format!(" ({e})"));
         let error = error.unwrap_or_default();
         return rule.counted.then(|| {
             format!(
@@ -116,7 +113,7 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
     };
     let detail = match line.detail.as_str() {
         "" => String::new(),
-        detail => format!(": {}", clean(detail, MAX_DETAIL_CHARS)),
+        detail => format!(": {detail}"),
     };
     let freeable = if line.freeable {
         " Removing pods from it could make it usable."
@@ -128,16 +125,12 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
 
 /// Returns the name of a rule, with the request and the limit to which costs are compared.
 fn rule_name(rule: &RuleRecord) -> String {
-    let mut name = format!(
-        "Rule {} of offer {}",
-        clean(&rule.rule, 60),
-        clean(&rule.offer, 120)
-    );
+    let mut name = format!("Rule {} of offer {}", rule.rule, rule.offer);
     let bounds = [("request", &rule.request), ("limit", &rule.limit)];
     let values: Vec<String> = bounds
         .iter()
         .filter(|(_, value)| !value.is_empty())
-        .map(|(what, value)| format!("{what} {}", clean(value, 120)))
+        .map(|(what, value)| format!("{what} {value}"))
         .collect();
     if !values.is_empty() {
         name += &format!(" ({})", values.join(", "));
@@ -147,7 +140,7 @@ fn rule_name(rule: &RuleRecord) -> String {
 
 fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
     let record = decision.record;
-    let name = clean(&node.node, MAX_NAME_CHARS);
+    let name = &node.node;
     let rank = |at: usize| decision.ranks.get(at).copied().flatten();
     let (Some(own), Some(best)) = (
         rank(at),
@@ -173,7 +166,7 @@ fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
             (false, 0) => String::new(),
             (false, _) => format!(
                 " It was not offered: the answer ({}) had others that are equally good.",
-                clean(&record.answer.mode, 20)
+                record.answer.mode
             ),
         };
         return ties + &answer;
@@ -183,9 +176,9 @@ fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
     } else {
         ""
     };
-    let winner = clean(&record.nodes[best].node, MAX_NAME_CHARS);
+    let winner = &record.nodes[best].node;
     let why = match deciding_rule(record, decision.scales, at, best) {
-        Some(rule) => beaten(record, rule, (at, best), &winner),
+        Some(rule) => beaten(record, rule, (at, best), winner),
         None => {
             "Their weighed costs are equal; only tie-breaks of the providers differ.".to_owned()
         }
@@ -201,8 +194,8 @@ fn beaten(record: &Record, rule: usize, (at, best): (usize, usize), winner: &str
         let line = record.nodes[at].costs.get(rule);
         let (cost, detail) = line.map_or((0, ""), |l| (l.cost.unwrap_or(0), &*l.detail));
         match (unit(&record.rules[rule].rule), detail) {
-            (Some(_), detail) if !detail.is_empty() => clean(detail, 120),
-            (None, detail) if !detail.is_empty() => format!("cost {cost} ({})", clean(detail, 120)),
+            (Some(_), detail) if !detail.is_empty() => detail.to_owned(),
+            (None, detail) if !detail.is_empty() => format!("cost {cost} ({detail})"),
             _ => cost_text(&record.rules[rule].rule, cost),
         }
     };

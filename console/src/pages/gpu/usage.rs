@@ -2,12 +2,10 @@
 
 use anyhow::{Context, Result};
 use tautline_gpu_slice::report::Uses;
-use tautline_runtime::error_text::error_text;
 
-use super::summary::MAX_WARNING_CHARS;
 use crate::{
     admin::admin,
-    draw::clean,
+    draw::error_line,
     request::escaped,
     source::{Component, Source},
 };
@@ -21,10 +19,7 @@ pub(super) const MAX_NODES: usize = 100;
 pub(super) async fn read(source: &dyn Source, nodes: Option<&[&str]>) -> (Uses, Option<String>) {
     match try_read(source, nodes).await {
         Ok(uses) => (uses, None),
-        Err(error) => {
-            let error = clean(&error_text(error.as_ref()), MAX_WARNING_CHARS);
-            (Uses::default(), Some(error))
-        }
+        Err(error) => (Uses::default(), Some(error_line(&error))),
     }
 }
 

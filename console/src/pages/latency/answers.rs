@@ -5,8 +5,8 @@ use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    admin::admin,
-    draw::clean,
+    admin::{admin, parsed},
+    draw::{clean, error_line},
     source::{AdminAnswer, Component, Source},
 };
 
@@ -26,7 +26,7 @@ impl Missing {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Unknown(text) => text.clone(),
-            Self::Failed(error) => clean(&format!("{error:#}"), MAX_TEXT_CHARS),
+            Self::Failed(error) => error_line(error),
         }
     }
 }
@@ -38,8 +38,7 @@ pub(super) async fn read<T: DeserializeOwned>(
 ) -> Result<T, Missing> {
     let answers = admin(source, Component::Latency, path).await;
     let body = best(answers.map_err(Missing::Failed)?)?;
-    let report = serde_json::from_slice(&body);
-    report
+    parsed(&body)
         .context("this is no report of a latency provider of this version")
         .map_err(Missing::Failed)
 }

@@ -13,15 +13,12 @@ use super::{
     plot, worst,
 };
 use crate::{
-    draw::clean,
     events,
     request::{PageError, PageInfo, PageRequest, PageResult, link},
     shell::quote,
     table::{Number, Text, table},
 };
 
-const MAX_NAME_CHARS: usize = 120;
-const MAX_WHY_CHARS: usize = 600;
 /// The minimum number of samples for a meaningful percentile.
 const MIN_JITTER_SAMPLES: u32 = 20;
 
@@ -55,10 +52,10 @@ pub(in super::super) async fn page(request: &PageRequest, from: &str, to: &str) 
     })?;
     let view = View::new(report);
     let ends = [&view.report.from, &view.report.to];
-    let [from, to] = ends.map(|end| clean(&end.node, MAX_NAME_CHARS));
+    let [from, to] = ends.map(|end| &end.node);
     let info = PageInfo {
         title: &format!("{from} – {to}"),
-        command: &format!("latency pair {} {}", quote(&from), quote(&to)),
+        command: &format!("latency pair {} {}", quote(from), quote(to)),
         live: &[events::TICKS],
     };
     request.respond(&info, &view, render)
@@ -112,7 +109,7 @@ fn render(view: &View) -> Markup {
     html! {
         p { a href="/latency" { "All zones" } @for end in [&report.from, &report.to] { " · " (end_link(end)) } }
         p .lead { b { (words::figure_and_basis(report.effective)) } }
-        p { span .dim { "Why: " } (clean(&words::why(report), MAX_WHY_CHARS)) "." }
+        p { span .dim { "Why: " } (words::why(report)) "." }
         (plot::render(report))
         @if !report.directions.is_empty() {
             h2 { "Both directions" }
@@ -128,7 +125,7 @@ fn render(view: &View) -> Markup {
             dt { "Predicted" } dd { (or_dash(report.estimate.map(words::estimate).unwrap_or_default())) }
             dt { "From a table" } dd { (or_dash(report.configured_micros.map(exact).unwrap_or_default())) }
             @for end in [&report.from, &report.to] {
-                dt { (clean(&end.node, MAX_NAME_CHARS)) } dd { (clean(&words::end(end), 400)) }
+                dt { (end.node) } dd { (words::end(end)) }
             }
         }
     }
@@ -136,9 +133,9 @@ fn render(view: &View) -> Markup {
 
 fn end_link(end: &End) -> Markup {
     html! {
-        a href=(link("/latency", [("node", &*end.node)])) { (clean(&end.node, MAX_NAME_CHARS)) }
+        a href=(link("/latency", [("node", &*end.node)])) { (end.node) }
         @if let Some(zone) = &end.zone {
-            " in zone " a href=(link("/latency", [("zone", zone.as_str())])) { (clean(zone, MAX_NAME_CHARS)) }
+            " in zone " a href=(link("/latency", [("zone", zone.as_str())])) { (zone) }
         }
     }
 }
@@ -176,7 +173,7 @@ fn direction(d: &Direction, jitter: Option<u64>) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { (clean(&d.from, MAX_NAME_CHARS)) }
+            th scope="row" { (d.from) }
             td { span class={ "state " (tone) } { (words::state(d)) } }
             td .number { (figure(d.median_micros)) }
             td { (or_dash(windows.join(", "))) }
@@ -204,7 +201,7 @@ fn rules(view: &View) -> Markup {
                 @for RuleNow { rule, level } in &view.rules {
                     tr {
                         td { span class={ "state " (worst::tone(level)) } { (level) } }
-                        th scope="row" { (clean(&rule.rule, MAX_NAME_CHARS)) }
+                        th scope="row" { (rule.rule) }
                         td .number { (figure(rule.request_micros)) }
                         td .number { (figure(rule.limit_micros)) }
                     }

@@ -174,7 +174,7 @@ impl Tiles<'_> {
             @if few || text == "x" {
                 text class=(ink) x=(x + layout.wide / 2) y=(y + layout.high / 2 + 4) { (text) }
             }
-            title { (clean(&words::cell(self.report, i, j, cell), 400)) }
+            title { (words::cell(self.report, i, j, cell)) }
         };
         html! {
             @match (self.tile)(i, j) {

@@ -7,12 +7,7 @@ use tautline_latency::report::{
     words::marked_figure,
 };
 
-use crate::{
-    draw::clean,
-    table::{Number, Text, table},
-};
-
-const MAX_NAME_CHARS: usize = 80;
+use crate::table::{Number, Text, table};
 
 pub(super) fn render(report: &TopReport) -> Markup {
     html! {
@@ -50,13 +45,13 @@ fn row(pair: &TopPair) -> Markup {
     };
     html! {
         tr {
-            td { span class={ "state " (tone(&pair.compliance)) } { (clean(&pair.compliance, 40)) } }
+            td { span class={ "state " (tone(&pair.compliance)) } { (pair.compliance) } }
             th scope="row" {
                 a href=(super::pair_link(&pair.from, &pair.to)) {
-                    (clean(&pair.from, MAX_NAME_CHARS)) " – " (clean(&pair.to, MAX_NAME_CHARS))
+                    (pair.from) " – " (pair.to)
                 }
             }
-            td { (clean(&pair.rule, 40)) }
+            td { (pair.rule) }
             td .number { (rtt) }
             td .number { (figure(pair.request_micros)) }
             td .number { (figure(pair.limit_micros)) }

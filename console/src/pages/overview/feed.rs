@@ -7,12 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 use tautline_api::ConstraintPolicyBinding;
-use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
     admin::Decision,
-    draw::clean,
+    draw::{clean, or_problem},
     pages::bindings::{self, tone},
     request, when,
 };
@@ -51,18 +50,9 @@ impl Feed {
         now: Timestamp,
     ) -> Self {
         let mut feed = Self::default();
-        let mut problem = |what: &str, error: anyhow::Error| {
-            let problem = format!("{what}: {}", error_text(error.as_ref()));
-            feed.problems.push(problem);
-        };
-        let summaries = summaries.unwrap_or_else(|error| {
-            problem("rounds", error);
-            Vec::new()
-        });
-        let decisions = decisions.unwrap_or_else(|error| {
-            problem("decisions", error);
-            Vec::new()
-        });
+        let problems = &mut feed.problems;
+        let summaries = or_problem(summaries, "rounds: ", problems);
+        let decisions = or_problem(decisions, "decisions: ", problems);
         let rounds = summaries.iter().take(MAX_ENTRIES).map(round);
         feed.entries.extend(rounds);
         let actions = decisions.iter().take(MAX_ENTRIES).filter_map(action);

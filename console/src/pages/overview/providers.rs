@@ -1,10 +1,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tautline_core::text::sanitize;
 use tautline_scheduler_extender::status::{CallStatus, LastRequest, ProviderStatus, Status};
-
-const MAX_ERROR_CHARS: usize = 300;
 
 /// The merged status of the extender's replicas.
 #[derive(Debug, Serialize)]
@@ -49,11 +46,7 @@ impl Provider {
         self.open_breakers.dedup();
         let at = |call: &Option<CallStatus>| call.as_ref().map(|c| c.at_unix_millis);
         if at(&status.last_call) > at(&self.last_call) {
-            let mut call = status.last_call.clone();
-            if let Some(error) = call.as_mut().and_then(|c| c.error.as_mut()) {
-                *error = sanitize(error, MAX_ERROR_CHARS).into_owned();
-            }
-            self.last_call = call;
+            self.last_call.clone_from(&status.last_call);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     console::lists,
     draw,
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
     when,
 };
 
@@ -58,7 +58,7 @@ fn providers(extender: &Part<Extender>, now: Timestamp) -> Markup {
         @if all.is_empty() {
             p .note { "No policy has a rule, so no provider is needed." }
         } @else {
-            (labelled_table(
+            (styled_table(
                 "Providers",
                 "wide",
                 [Text("Rule"), Text("Service"), Text("State"), Number("Last call took"), Number("Deadline"), Text("When"),
@@ -78,12 +78,12 @@ fn row(provider: &Provider, now: Timestamp) -> Markup {
     let error = call.and_then(|c| c.error.as_deref()).unwrap_or_default();
     html! {
         tr {
-            th scope="row" { (draw::clean(&provider.rule, 60)) }
+            th scope="row" { (provider.rule) }
             td { @match &provider.service {
-                Some(service) => (draw::clean(service, 120)),
+                Some(service) => (service),
                 None => {
                     "none; label one: "
-                    code { "kubectl label service NAME constraint.ciena.com/constraint-" (draw::clean(&provider.rule, 60)) "=enabled" }
+                    code { "kubectl label service NAME constraint.ciena.com/constraint-" (provider.rule) "=enabled" }
                 }
             } }
             td { span class={ "state " (class) } { (state) } }
@@ -112,7 +112,7 @@ fn state(provider: &Provider) -> (&'static str, String) {
         ),
         (.., None) => ("none", "not called yet".into()),
         (.., Some(call)) if call.outcome == "OK" => ("good", "answers".into()),
-        (.., Some(call)) => ("bad", draw::clean(&call.outcome, 40)),
+        (.., Some(call)) => ("bad", call.outcome.clone()),
     }
 }
 

@@ -15,11 +15,11 @@ use tautline_core::{
     model, providers,
 };
 
-use super::{Rule, clean, providers::Provider, rules};
+use super::{Rule, providers::Provider, rules};
 use crate::{
     Console,
     console::lists,
-    draw::{self, not_known},
+    draw::{self, clean_text as clean, not_known},
     list::Window,
     pages::bindings,
     request::{self, PageRequest, PageResult},

@@ -6,10 +6,10 @@ use serde::Serialize;
 use tautline_api::ConstraintPolicy;
 use tautline_core::index::Kind;
 
-use super::{Rule, clean, offer_link, providers::Provider, rules};
+use super::{Rule, offer_link, providers::Provider, rules};
 use crate::{
     console::lists,
-    draw::{joined, not_known, problems},
+    draw::{clean_text as clean, joined, not_known, problems},
     list::Window,
     request::{PageRequest, PageResult},
 };

@@ -11,9 +11,8 @@ use tautline_core::{
     providers::{self, PROVIDER_PORT},
 };
 
-use super::clean;
 use crate::{
-    draw::problems,
+    draw::{clean_text as clean, problems},
     list::Window,
     request::{PageRequest, PageResult},
     table::{Number, Text, table},

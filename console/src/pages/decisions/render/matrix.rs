@@ -7,7 +7,7 @@ use crate::{
         round::{Round, SHOWS},
     },
     request::PageRequest,
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
 };
 
 pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
@@ -109,7 +109,7 @@ fn table(round: &Round, request: &PageRequest) -> Markup {
         Number("Score"),
     ];
     columns.extend(round.columns.iter().map(|rule| Text(rule)));
-    labelled_table(
+    styled_table(
         "Nodes and rules",
         "wide matrix",
         columns,

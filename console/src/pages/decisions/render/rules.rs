@@ -11,7 +11,7 @@ use crate::{
         policies,
     },
     request::PageRequest,
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
     when,
 };
 
@@ -19,13 +19,13 @@ pub(super) fn section(round: &Round, request: &PageRequest, namespace: &str) -> 
     let longest = round
         .rules
         .iter()
-        .map(|r| r.took_micros)
+        .map(|r| r.record.took_micros)
         .max()
         .unwrap_or(0)
         .max(1);
     html! {
         h2 { "Rules and providers" }
-        (labelled_table(
+        (styled_table(
             "Rules and providers",
             "wide",
             [Text("Rule"), Text("Request"), Text("Limit"), Text("Provider"), Text("Outcome"), Number("Costs"),
@@ -37,44 +37,45 @@ pub(super) fn section(round: &Round, request: &PageRequest, namespace: &str) -> 
 }
 
 fn rule_row(rule: &Rule, longest: u64, request: &PageRequest, namespace: &str) -> Markup {
+    let record = &rule.record;
     html! {
         tr {
             th scope="row" {
-                a href=(request.link("rule", Some(&rule.rule))) title="Only its column" { (rule.rule) }
+                a href=(request.link("rule", Some(&record.rule))) title="Only its column" { (record.rule) }
                 " " span .dim {
-                    "of " a href=(policies::offer_link(namespace, &rule.offer)) { (rule.offer) }
+                    "of " a href=(policies::offer_link(namespace, &record.offer)) { (record.offer) }
                 }
             }
-            td { (rule.request) }
-            td { (rule.limit) }
-            td { @match &rule.provider {
+            td { (record.request) }
+            td { (record.limit) }
+            td { @match &record.provider {
                 Some(provider) => (provider),
                 None => span .dim { "none" },
             } }
             td { (outcome(rule)) }
             td .number { (range(rule)) }
-            td .number { (rule.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
+            td .number { (record.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
             td { (time(rule, longest)) }
         }
-        @if let Some(error) = &rule.error { tr { td colspan="8" { span .error { (error) } } } }
+        @if let Some(error) = &record.error { tr { td colspan="8" { span .error { (error) } } } }
     }
 }
 
 fn outcome(rule: &Rule) -> Markup {
     html! {
-        @if rule.outcome == "OK" {
+        @if rule.record.outcome == "OK" {
             span .state.good { "answered" }
             @if rule.refused > 0 { " " (rule.refused) " refused" }
         } @else {
-            span .state.bad { (rule.outcome) }
-            " " (if rule.counted { "so no node is usable" } else { "so the rule is left out" })
+            span .state.bad { (rule.record.outcome) }
+            " " (if rule.record.counted { "so no node is usable" } else { "so the rule is left out" })
         }
     }
 }
 
 fn range(rule: &Rule) -> String {
     let text = |cost: i64| match rule.unit {
-        Some(_) => cost_text(&rule.rule, cost),
+        Some(_) => cost_text(&rule.record.rule, cost),
         None => rounded(cost),
     };
     match (rule.lowest, rule.highest) {
@@ -105,14 +106,14 @@ fn rounded(cost: i64) -> String {
 }
 
 fn time(rule: &Rule, longest: u64) -> Markup {
-    if let Some(age) = rule.age_micros {
+    if let Some(age) = rule.record.age_micros {
         return html! { span .dim { "sent before, " (when::micros(age)) " old" } };
     }
     html! {
         svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
-            rect class="u-used" width=((rule.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
+            rect class="u-used" width=((rule.record.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
         }
-        " " (when::micros(rule.took_micros))
+        " " (when::micros(rule.record.took_micros))
     }
 }
 

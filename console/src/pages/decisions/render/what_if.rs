@@ -1,11 +1,10 @@
 use maud::{Markup, html};
 
 use crate::{
-    draw::clean,
     form,
     pages::decisions::what_if::{Moved, PREFIX, Weight, WhatIf},
     request::{PageRequest, link},
-    table::{Number, Text, labelled_table},
+    table::{Number, Text, styled_table},
 };
 
 pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
@@ -53,7 +52,7 @@ fn order(what_if: &WhatIf) -> Markup {
             }
         }
         @if !what_if.nodes.is_empty() {
-            (labelled_table(
+            (styled_table(
                 "Order with these weights",
                 "what-if",
                 [Number("Rank, what-if"), Text("Node"), Number("Score, what-if"), Number("Recorded rank"),
@@ -73,7 +72,7 @@ fn row(node: &Moved) -> Markup {
     html! {
         tr {
             td .number { b { (node.rank) } (change) }
-            th scope="row" { (clean(&node.node, 120)) }
+            th scope="row" { (node.node) }
             td .number { (node.score) }
             td .number { (node.recorded_rank) }
             td .number { (node.recorded_score) }

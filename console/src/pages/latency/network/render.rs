@@ -208,8 +208,8 @@ fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
 fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> Markup {
     let cell = &pair.cell;
     let name = html! {
-        (clean(&pair.from, MAX_NAME_CHARS))
-        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (clean(&pair.to, MAX_NAME_CHARS)) }
+        (pair.from)
+        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (pair.to) }
     };
     let range = cell.p10_micros.zip(cell.p90_micros);
     html! {

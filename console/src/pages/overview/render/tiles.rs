@@ -104,7 +104,7 @@ fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> M
                     None => p .figure { "never" },
                 }
                 @match last {
-                    Some(last) => p .dim { "the last call, of the verb " (draw::clean(&last.verb, 20)) },
+                    Some(last) => p .dim { "the last call, of the verb " (last.verb) },
                     None if of_manifests => p .dim { "No pod of the manifests waits for a node." },
                     None => p .dim {
                         "No replica has been called since it started: pods may not be governed, or kube-scheduler \
@@ -113,7 +113,7 @@ fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> M
                 }
                 p .dim {
                     (extender.replicas) " replica" (if extender.replicas == 1 { "" } else { "s" })
-                    " of the extender; answer " (draw::clean(&extender.answers.join(", "), 60))
+                    " of the extender; answer " (extender.answers.join(", "))
                 }
             }
         }
