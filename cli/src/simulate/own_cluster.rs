@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1;
 use kube::{Api, Client, api::ListParams};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
-use tautline_gpu_placement::{Inventory, Names, SharingMode, inventory};
+use tautline_gpu_placement::{Inventory, SharingMode, inventory};
 use tautline_gpu_simulator::fill::{Figures, NodePool, OwnCluster};
 use tautline_gpu_slice::pod_shape;
 
@@ -70,7 +70,6 @@ async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
 
 /// Returns the cards of schedulable nodes, and the requests of pods.
 fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
-    let names = Names::default();
     let mut on: HashMap<&str, Vec<&Pod>> = HashMap::new();
     for pod in pods.iter().filter(|p| !p.finished) {
         if let Some(node) = &pod.node {
@@ -81,7 +80,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let mut units: HashMap<&str, u16> = HashMap::new();
     for node in nodes {
         let here = on.get(&*node.name).into_iter().flatten().copied();
-        let inventory = inventory::read(&names, node, here, &[]);
+        let inventory = inventory::read(node, here, &[]);
         warn(&node.name, &inventory);
         for pool in &inventory.pools {
             if let SharingMode::Shared { unit_milli } = pool.kind.mode {
@@ -101,7 +100,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let largest = units.values().copied().max();
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
-        let shape = pod_shape(&names, pod, unit.or(largest));
+        let shape = pod_shape(pod, unit.or(largest));
         own.mix
             .extend(shape.filter(tautline_gpu_placement::Shape::needs_gpu));
     }

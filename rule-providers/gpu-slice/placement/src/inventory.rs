@@ -14,7 +14,6 @@ use tautline_core::model::Pod;
 use crate::{
     device_annotation::{AnnotationError, CardShare},
     mig::{MigLayout, MigPlace, Occupied},
-    names::Names,
     node_capacity::NodeCapacity,
     shape::{CARD_MILLI, CardKind, SharingMode},
     topology::{CardLinks, Topology},
@@ -273,13 +272,9 @@ impl CardPool {
 impl Inventory {
     /// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes
     /// with an agent only Tautline's annotation counts, because anyone may write the other ones.
-    pub fn assigned_cards(
-        &self,
-        names: &Names,
-        pod: &Pod,
-    ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+    pub fn assigned_cards(&self, pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
         let has_agent = self.pools.iter().any(CardPool::has_agent);
-        assign::assigned_on_node(names, has_agent, pod)
+        assign::assigned_on_node(has_agent, pod)
     }
 
     /// The free capacity of a pool; `kind` is the index of the pool's kind in the cost cache.

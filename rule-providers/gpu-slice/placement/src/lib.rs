@@ -27,7 +27,6 @@ pub mod topology;
 
 pub use cost_cache::{CostCache, PlacementError};
 pub use inventory::Inventory;
-pub use names::Names;
 pub use node_capacity::{CardGrant, NodeCapacity, Shortage};
 pub use planned_classes::PlannedClasses;
 pub use policy::PlacementCost;

@@ -1,87 +1,61 @@
-//! The names of the resources, labels and annotations that describe GPUs. The defaults are those of
-//! NVIDIA, CastSlice, the openb trace and Tautline.
-
-use std::sync::Arc;
+//! The names of the resources, labels and annotations that describe GPUs: those of NVIDIA, CastSlice,
+//! the openb trace and Tautline.
 
 use crate::node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE};
 
 /// The pod annotation with the pod's cards by index or UUID, and their thousandths: `0:250`, or
 /// `1,3` for whole cards.
 pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
+/// The node label with the number of units of a shared card.
+pub const REPLICAS_LABEL: &str = "nvidia.com/gpu.replicas";
 
-/// Names of the resources, labels and annotations that describe GPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    pub(crate) whole: Vec<Arc<str>>,
-    pub(crate) shared: Vec<Arc<str>>,
-    pub(crate) instances: Vec<Arc<str>>,
-    /// Resources, labels or annotations with the number of cards of a node whose cards are assigned
-    /// when a pod is bound.
-    pub(crate) cards: Vec<Arc<str>>,
-    /// Node annotation that lists the unhealthy cards, by index or UUID.
-    pub(crate) unhealthy: Arc<str>,
-    /// Node labels with the product name of the cards; the first one present counts.
-    pub(crate) product: Vec<Arc<str>>,
-    pub(crate) memory: Arc<str>,
-    /// Node label with the number of units of a shared card.
-    pub replicas: Arc<str>,
-    pub(crate) pod_milli: Arc<str>,
-    pub(crate) pod_count: Arc<str>,
-    /// Pod annotations that name the pod's cards; the first one present counts. Only Tautline's has
-    /// thousandths; `0-1` are two indexes.
-    pub(crate) pod_devices: Vec<Arc<str>>,
+pub(crate) const WHOLE_RESOURCE: &str = "nvidia.com/gpu";
+pub(crate) const SHARED_RESOURCES: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];
+const INSTANCE_PREFIX: &str = "nvidia.com/mig-";
+/// The resources, labels or annotations with the number of cards of a node whose cards are assigned
+/// when a pod is bound.
+pub(crate) const CARD_COUNTS: [&str; 2] = ["tautline.io/gpu-cards", "alibabacloud.com/gpu-count"];
+/// The node annotation that lists the unhealthy cards, by index or UUID.
+pub(crate) const UNHEALTHY_ANNOTATION: &str = "tautline.io/gpu-unhealthy";
+/// The node labels with the product name of the cards; the first one present counts.
+pub(crate) const PRODUCT_LABELS: [&str; 2] =
+    ["nvidia.com/gpu.product", "alibabacloud.com/gpu-card-model"];
+/// The node label with the memory of each card in MiB.
+pub(crate) const MEMORY_LABEL: &str = "nvidia.com/gpu.memory";
+/// The pod annotation with the thousandths of each card.
+pub(crate) const POD_MILLI_ANNOTATION: &str = "alibabacloud.com/gpu-milli";
+/// The pod annotation with the number of cards.
+pub(crate) const POD_COUNT_ANNOTATION: &str = "alibabacloud.com/gpu-count";
+/// The pod annotations that name the pod's cards; the first one present counts. Only Tautline's has
+/// thousandths; `0-1` are two indexes.
+pub(crate) const POD_DEVICES_ANNOTATIONS: [&str; 2] =
+    [DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"];
+
+/// Returns whether the resource stands for cards, shares of cards or MIG instances.
+pub fn is_gpu(resource: &str) -> bool {
+    [is_whole, is_shared, is_instance, is_of_agent]
+        .iter()
+        .any(|is| is(resource))
 }
 
-impl Default for Names {
-    fn default() -> Self {
-        let list = |names: &[&str]| names.iter().map(|n| Arc::from(*n)).collect();
-        Self {
-            whole: list(&["nvidia.com/gpu"]),
-            shared: list(&["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"]),
-            instances: list(&["nvidia.com/mig-"]),
-            cards: list(&["tautline.io/gpu-cards", "alibabacloud.com/gpu-count"]),
-            unhealthy: "tautline.io/gpu-unhealthy".into(),
-            product: list(&["nvidia.com/gpu.product", "alibabacloud.com/gpu-card-model"]),
-            memory: "nvidia.com/gpu.memory".into(),
-            replicas: "nvidia.com/gpu.replicas".into(),
-            pod_milli: "alibabacloud.com/gpu-milli".into(),
-            pod_count: "alibabacloud.com/gpu-count".into(),
-            pod_devices: list(&[DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"]),
-        }
-    }
+/// Returns whether nodes with an agent offer the resource: thousandths of cards, or memory of
+/// cards.
+pub fn is_of_agent(resource: &str) -> bool {
+    [MILLI_RESOURCE, MEMORY_RESOURCE].contains(&resource)
 }
 
-impl Names {
-    /// Returns whether the resource stands for cards, shares of cards or MIG instances.
-    pub fn is_gpu(&self, resource: &str) -> bool {
-        self.is_whole(resource)
-            || self.is_shared(resource)
-            || self.is_instance(resource)
-            || Self::is_of_agent(resource)
-    }
+/// Returns whether the resource stands for whole cards (`nvidia.com/gpu`).
+pub fn is_whole(resource: &str) -> bool {
+    resource == WHOLE_RESOURCE
+}
 
-    /// Returns whether nodes with an agent offer the resource: thousandths of cards, or memory of
-    /// cards.
-    pub fn is_of_agent(resource: &str) -> bool {
-        [MILLI_RESOURCE, MEMORY_RESOURCE].contains(&resource)
-    }
+/// Returns whether the resource stands for units of shared cards (`nvidia.com/gpu.shared`).
+pub fn is_shared(resource: &str) -> bool {
+    SHARED_RESOURCES.contains(&resource)
+}
 
-    /// Returns whether the resource stands for whole cards, such as `nvidia.com/gpu`.
-    pub fn is_whole(&self, resource: &str) -> bool {
-        self.whole.iter().any(|n| **n == *resource)
-    }
-
-    /// Returns whether the resource stands for units of shared cards (`nvidia.com/gpu.shared`).
-    pub fn is_shared(&self, resource: &str) -> bool {
-        self.shared.iter().any(|n| **n == *resource)
-    }
-
-    /// Returns whether the resource stands for MIG instances, such as `nvidia.com/mig-1g.5gb`.
-    pub fn is_instance(&self, resource: &str) -> bool {
-        let of = |prefix: &Arc<str>| {
-            let rest = resource.strip_prefix(&**prefix);
-            rest.is_some_and(|r| !r.is_empty())
-        };
-        self.instances.iter().any(of)
-    }
+/// Returns whether the resource stands for MIG instances, such as `nvidia.com/mig-1g.5gb`.
+pub fn is_instance(resource: &str) -> bool {
+    let profile = resource.strip_prefix(INSTANCE_PREFIX);
+    profile.is_some_and(|profile| !profile.is_empty())
 }

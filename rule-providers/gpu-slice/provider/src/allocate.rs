@@ -46,14 +46,12 @@ impl GpuSlice {
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
         let details = request.details.as_ref();
-        let gpu_request = GpuRequest::new(&state.inventory.names, &request.rule, details)
+        let gpu_request = GpuRequest::new(&request.rule, details)
             .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.store, now);
         // kube-scheduler has allocated the devices that drivers serve.
-        let extended = details.and_then(|workload| {
-            let (devices, names) = (&state.devices, &state.inventory.names);
-            ExtendedResources::new(devices, names, &gpu_request, workload)
-        });
+        let extended = details
+            .and_then(|workload| ExtendedResources::new(&state.devices, &gpu_request, workload));
         let node = snapshot.node(&request.node);
         let by_driver = extended
             .zip(node)
@@ -73,12 +71,7 @@ impl GpuSlice {
             ..
         } = &mut *state;
         let reservation = reservations.reserve(now, key, request.hold, |_| {
-            let ClusterInventory {
-                names,
-                nodes,
-                costs,
-                ..
-            } = inventory;
+            let ClusterInventory { nodes, costs, .. } = inventory;
             let exhausted =
                 |why: String| AllocatorError::Exhausted(format!("node {}: {why}", request.node));
             let Some(node) = nodes.get(request.node.as_str()) else {
@@ -86,7 +79,7 @@ impl GpuSlice {
             };
             let (node, is_cached) = (without_pod.as_ref().unwrap_or(node), without_pod.is_none());
             let mut prepared = PreparedRequest::new(&gpu_request);
-            let location = match cost::fit(names, costs, node, is_cached, &mut prepared) {
+            let location = match cost::fit(costs, node, is_cached, &mut prepared) {
                 _ if by_driver => None,
                 Fit::Usable { location, .. } => location,
                 Fit::Unusable(u) => return Err(exhausted(format!("{}: {}", u.code, u.detail))),

@@ -100,16 +100,14 @@ impl Question {
         now: Instant,
     ) -> Result<Self, ProviderError> {
         let workload = cost_request.workload.as_ref();
-        let request = GpuRequest::new(&state.inventory.names, &cost_request.rule, workload)?;
+        let request = GpuRequest::new(&cost_request.rule, workload)?;
         let uid = workload.map_or("", |w| w.uid.as_str());
         let devices = match request.amount {
             Amount::Nothing => state.devices.requested_by(cost_request),
             _ => None,
         };
-        let extended = workload.and_then(|workload| {
-            let (devices, names) = (&state.devices, &state.inventory.names);
-            ExtendedResources::new(devices, names, &request, workload)
-        });
+        let extended = workload
+            .and_then(|workload| ExtendedResources::new(&state.devices, &request, workload));
         let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         // A pod's own requests were counted when the watch first showed the pod.
         if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
@@ -165,16 +163,11 @@ impl Question {
             return devices.fit(inventory, snapshot, name, claims, &[]);
         }
         let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
-        let ClusterInventory {
-            names,
-            nodes,
-            costs,
-            ..
-        } = &mut state.inventory;
+        let ClusterInventory { nodes, costs, .. } = &mut state.inventory;
         match (nodes.get(name), &without_pod) {
             (None, _) => Fit::Unusable(Unfit::unknown_node()),
-            (Some(node), None) => cost::fit(names, costs, node, true, prepared),
-            (_, Some(node)) => cost::fit(names, costs, node, false, prepared),
+            (Some(node), None) => cost::fit(costs, node, true, prepared),
+            (_, Some(node)) => cost::fit(costs, node, false, prepared),
         }
     }
 }
@@ -185,7 +178,7 @@ pub(crate) fn evaluation(
     evaluation_request: &EvaluationRequest,
     now: Instant,
 ) -> Result<Evaluation, ProviderError> {
-    let request = GpuRequest::new(&state.inventory.names, &evaluation_request.rule, None)?;
+    let request = GpuRequest::new(&evaluation_request.rule, None)?;
     let mut parts = Vec::new();
     let targets = evaluation_request.targets.iter();
     for (name, target) in targets.filter(|(_, t)| t.kind == "Pod") {

@@ -7,7 +7,7 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
-    CostCache, Inventory, Names, Shape,
+    CostCache, Inventory, Shape,
     inventory::{self, CardPool, PodReservation},
 };
 use tautline_sdk::CostChanges;
@@ -34,7 +34,6 @@ pub(crate) struct Held {
 
 #[derive(Debug)]
 pub(crate) struct ClusterInventory {
-    pub(crate) names: Names,
     pub(crate) costs: CostCache,
     pub(crate) nodes: HashMap<Arc<str>, NodeEntry>,
     pub(crate) changes: CostChanges,
@@ -59,7 +58,6 @@ impl ClusterInventory {
             }
         };
         Self {
-            names: config.names,
             costs,
             nodes: HashMap::new(),
             changes: CostChanges::default(),
@@ -124,7 +122,7 @@ impl ClusterInventory {
         };
         let pods = now.pods_on(name).iter().chain(&held.assumed);
         let pods = pods.map(|p| &**p);
-        let inventory = inventory::read(&self.names, node, pods, &held.reserved);
+        let inventory = inventory::read(node, pods, &held.reserved);
         let new = !self.nodes.contains_key(name);
         let entry = self.nodes.entry(Arc::clone(&node.name)).or_default();
         for warning in &inventory.warnings {
@@ -193,12 +191,12 @@ impl ClusterInventory {
         };
         let card_memory_bytes = || memory(pools).or_else(|| anywhere().min());
         let by_agent = pools.iter().any(CardPool::has_agent);
-        gpu_request::pod_shape_with(&self.names, pod, unit_milli, by_agent, card_memory_bytes)
+        gpu_request::pod_shape_with(pod, unit_milli, by_agent, card_memory_bytes)
     }
 
     pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
         let (learner, costs) = (&mut self.learner, &mut self.costs);
-        let counted = learner.count_request(&self.names, costs, uid, request);
+        let counted = learner.count_request(costs, uid, request);
         self.note_version();
         counted
     }

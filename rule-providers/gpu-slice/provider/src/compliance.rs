@@ -9,6 +9,7 @@ use tautline_gpu_placement::{
     CARD_MILLI, Inventory,
     device_annotation::CardShare,
     inventory::{AgentRequest, Card, CardPool, list_pods, seniority},
+    names,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape::{is_model, memory_milli},
 };
@@ -42,7 +43,7 @@ pub(crate) fn of_pod(
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
-    let assigned = inventory.assigned_cards(&cluster.names, pod);
+    let assigned = inventory.assigned_cards(pod);
     let parts = assigned.as_ref().and_then(|a| a.as_deref().ok());
     if let Some(product) = unwanted_product(inventory, parts.unwrap_or_default(), request) {
         let wanted = request.models.join("|");
@@ -164,9 +165,7 @@ fn of_resources(
     request: &GpuRequest,
 ) -> Evaluation {
     let requests = pod.requests.iter();
-    for (resource, wanted) in
-        requests.filter(|(r, wanted)| *wanted > 0 && state.inventory.names.is_gpu(r))
-    {
+    for (resource, wanted) in requests.filter(|(r, wanted)| *wanted > 0 && names::is_gpu(r)) {
         let has = snapshot
             .node(node)
             .map_or(0, |n| n.allocatable.milli(resource));

@@ -1,12 +1,10 @@
-use tautline_gpu_placement::{Names, RequestClass, policy};
+use tautline_gpu_placement::{RequestClass, policy};
 
 /// The configuration of the provider.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The policy by which nodes and cards are chosen.
     pub policy: policy::PolicyName,
-    /// The names of the resources, labels and annotations that describe GPUs.
-    pub names: Names,
     /// The order in which equally good nodes are filled.
     pub order: NodeOrder,
     /// The distribution of requests to plan for; `None`: it is learned from the cluster.

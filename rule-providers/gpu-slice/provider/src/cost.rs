@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use tautline_gpu_placement::{
-    CARD_MILLI, CostCache, Names, PlacementCost, Shape, SharingMode,
+    CARD_MILLI, CostCache, PlacementCost, Shape, SharingMode,
     inventory::{Card, CardPool, CountedResource},
+    names::{self, REPLICAS_LABEL},
     shape::is_model,
 };
 
@@ -67,7 +68,6 @@ impl<'a> PreparedRequest<'a> {
 /// Returns the node's answer to the request. `is_cached` is false if the node's free capacity is
 /// not that in the cost cache, because a pod may use the cards again that it holds itself.
 pub(crate) fn fit(
-    names: &Names,
     costs: &mut CostCache,
     node: &NodeEntry,
     is_cached: bool,
@@ -120,7 +120,7 @@ pub(crate) fn fit(
         return Fit::usable(cost, by_order, node.position, detail, Some(location));
     }
     for counted in &node.inventory.counted {
-        match counted_cost(names, request, counted) {
+        match counted_cost(request, counted) {
             Ok((cost, detail)) => return Fit::usable(cost, 0, node.position, detail, None),
             Err(unfit) => reject(unfit),
         }
@@ -146,20 +146,16 @@ fn remainder(pool: &CardPool, location: &Location) -> String {
 /// Returns the cost of units of which only the number is known, such as MIG instances and shares of
 /// unknown size, and a text for people. The cost counts first the units that another such pod
 /// could not use, then the units left.
-fn counted_cost(
-    names: &Names,
-    request: &GpuRequest,
-    counted: &CountedResource,
-) -> Result<(i64, String), Unfit> {
+fn counted_cost(request: &GpuRequest, counted: &CountedResource) -> Result<(i64, String), Unfit> {
     let resource = &counted.resource;
     let units = match &request.amount {
         Amount::Units { resource, units } if **resource == *counted.resource => *units,
-        amount if amount.is_of_cards() && counted.is_instance && !names.is_instance(resource) => {
+        amount if amount.is_of_cards() && counted.is_instance && !names::is_instance(resource) => {
             let detail = format!("its {resource} are MIG instances (strategy single), no cards");
             return Err(Unfit::new(2, "NoSuchGpu", detail));
         }
-        Amount::Share(_) | Amount::Memory(_) if names.is_shared(resource) => {
-            let detail = format!("the label {} is missing", names.replicas);
+        Amount::Share(_) | Amount::Memory(_) if names::is_shared(resource) => {
+            let detail = format!("the label {REPLICAS_LABEL} is missing");
             return Err(Unfit::new(3, "NoReplicasLabel", detail));
         }
         Amount::Share(_) | Amount::Memory(_) => return Err(Unfit::no_shared_gpu()),
@@ -184,7 +180,7 @@ fn counted_cost(
     let left = free - units;
     let useless = (left % units.max(1)).min(1 << 16);
     let mut cost = (useless << 16) + left.min((1 << 16) - 1);
-    if names.is_shared(resource) {
+    if names::is_shared(resource) {
         cost += UNKNOWN_SIZE_COST / POSITION_STEPS;
     }
     Ok((cost, format!("leaves {left} of {has} {resource} free")))

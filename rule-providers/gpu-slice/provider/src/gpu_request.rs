@@ -8,9 +8,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
 use tautline_gpu_placement::{
-    CARD_MILLI, Names, Shape, SharingMode,
+    CARD_MILLI, Shape, SharingMode,
     containers::Asks,
     inventory::{self, AgentRequest},
+    names,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
 };
 use tautline_sdk::{Container, ContainerKind, ProviderError, Rule, Workload};
@@ -52,20 +53,16 @@ pub(crate) enum Amount {
 }
 
 impl GpuRequest {
-    pub(crate) fn new(
-        names: &Names,
-        rule: &Rule,
-        workload: Option<&Workload>,
-    ) -> Result<Self, ProviderError> {
+    pub(crate) fn new(rule: &Rule, workload: Option<&Workload>) -> Result<Self, ProviderError> {
         let (amount, models) = parse(rule, "request", &rule.request)?;
         let (minimum, _) = parse(rule, "limit", &rule.limit)?;
         let resources = workload.map(|w| {
             let units = |r: &String| (r.clone(), w.request_milli(r) / 1000);
-            let gpu = w.requests.keys().filter(|r| names.is_gpu(r));
+            let gpu = w.requests.keys().filter(|r| names::is_gpu(r));
             gpu.map(units).collect()
         });
         let request = |resource| workload.map_or(0, |w| w.request_milli(resource));
-        let own = || workload.map_or(Amount::Nothing, |w| Amount::of_workload(names, w));
+        let own = || workload.map_or(Amount::Nothing, |w| Amount::of_workload(w));
         Ok(Self {
             by_rule: amount.is_some(),
             amount: amount.unwrap_or_else(own),
@@ -91,18 +88,14 @@ impl GpuRequest {
 
     /// Returns the sharing mode that the request will probably get: the mode of the requested
     /// resource, or else the first mode that can serve the request.
-    pub(crate) fn likely_mode(
-        &self,
-        names: &Names,
-        modes: impl Iterator<Item = SharingMode>,
-    ) -> SharingMode {
-        let requests = |of: fn(&Names, &str) -> bool| {
+    pub(crate) fn likely_mode(&self, modes: impl Iterator<Item = SharingMode>) -> SharingMode {
+        let requests = |of: fn(&str) -> bool| {
             let mut all = self.resources.iter().flatten();
-            all.any(|(r, units)| *units > 0 && of(names, r))
+            all.any(|(r, units)| *units > 0 && of(r))
         };
-        let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
+        let (whole, shared) = (requests(names::is_whole), requests(names::is_shared));
         // Only agents serve the resources that agents offer.
-        if requests(|_, resource| Names::is_of_agent(resource)) {
+        if requests(names::is_of_agent) {
             return SharingMode::Agent;
         }
         let cards = matches!(self.amount, Amount::Cards(_));
@@ -203,24 +196,23 @@ impl Amount {
 
     /// Returns the amount that the pod itself requests. A pod has one kind of GPU; if it requests
     /// several kinds, the most specific one counts.
-    fn of_workload(names: &Names, workload: &Workload) -> Self {
+    fn of_workload(workload: &Workload) -> Self {
         let units = |resource: &str| workload.request_milli(resource) / 1000;
         let of_agent = AgentRequest::new(units);
         if !of_agent.is_empty() {
             return Self::OfAgent(of_agent);
         }
         let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
-        if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
+        if let Some((cards, milli)) = inventory::annotated_request(annotation) {
             return match milli {
                 CARD_MILLI => Self::Cards(cards),
                 share => Self::Share(i64::from(share)),
             };
         }
-        let kinds: [fn(&Names, &str) -> bool; 3] =
-            [Names::is_instance, Names::is_shared, Names::is_whole];
-        let find = |is: fn(&Names, &str) -> bool| {
+        let kinds = [names::is_instance, names::is_shared, names::is_whole];
+        let find = |is: fn(&str) -> bool| {
             let mut requested = workload.requests.keys().filter(|r| units(r) > 0);
-            requested.find(|r| is(names, r))
+            requested.find(|r| is(r))
         };
         let found = kinds.into_iter().find_map(find);
         found.map_or(Self::Nothing, |resource| Self::Units {
@@ -232,15 +224,14 @@ impl Amount {
 
 /// Returns the shape of a pod in the distribution of requests; `None`: the pod requests no cards,
 /// or units of unknown size.
-pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
-    pod_shape_with(names, pod, unit_milli, false, || None)
+pub fn pod_shape(pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+    pod_shape_with(pod, unit_milli, false, || None)
 }
 
 /// Returns the shape of a pod like [`pod_shape`]. `by_agent` is true if an agent gives out the
 /// cards of the pod's node. `card_memory_bytes` returns the memory of a card, for pods that request
 /// memory of an agent's card.
 pub(crate) fn pod_shape_with(
-    names: &Names,
     pod: &Pod,
     unit_milli: Option<u16>,
     by_agent: bool,
@@ -252,7 +243,7 @@ pub(crate) fn pod_shape_with(
         ..Shape::from_milli(mode, milli)
     };
     let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
-    if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
+    if let Some(Ok(parts)) = inventory::assigned_cards(pod) {
         let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
         let mode = if by_agent || !of_agent.is_empty() {
             SharingMode::Agent
@@ -272,14 +263,14 @@ pub(crate) fn pod_shape_with(
             .get(key)
             .or_else(|| placement.and_then(|a| a.get(key)))
     };
-    if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
+    if let Some((cards, milli)) = inventory::annotated_request(annotation) {
         return Some(shape(SharingMode::Milli, cards * i64::from(milli)));
     }
     let (resource, milli) = pod
         .requests
         .iter()
-        .find(|(r, milli)| *milli >= 1000 && (names.is_whole(r) || names.is_shared(r)))?;
-    if names.is_whole(resource) {
+        .find(|(r, milli)| *milli >= 1000 && (names::is_whole(r) || names::is_shared(r)))?;
+    if names::is_whole(resource) {
         return Some(shape(SharingMode::Whole, milli));
     }
     let unit_milli = unit_milli?;

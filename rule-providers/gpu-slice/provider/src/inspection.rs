@@ -243,8 +243,7 @@ impl Inspection {
     }
 
     fn request(&self, cost_request: &CostRequest) -> Result<GpuRequest, ProviderError> {
-        let names = &self.state.inventory.names;
-        GpuRequest::new(names, &cost_request.rule, cost_request.workload.as_ref())
+        GpuRequest::new(&cost_request.rule, cost_request.workload.as_ref())
     }
 
     /// Returns the GPUs that the pod requests. Fails if the rule cannot be read.

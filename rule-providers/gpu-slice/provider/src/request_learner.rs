@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use tautline_core::model::Pod;
-use tautline_gpu_placement::{CARD_MILLI, CostCache, Names, RequestDistribution, Shape};
+use tautline_gpu_placement::{CARD_MILLI, CostCache, RequestDistribution, Shape};
 
 use crate::gpu_request::{Amount, GpuRequest};
 
@@ -45,7 +45,6 @@ impl RequestLearner {
     /// afterwards only requests by a rule count, once for each pod.
     pub(crate) fn count_request(
         &mut self,
-        names: &Names,
         costs: &mut CostCache,
         uid: &str,
         request: &GpuRequest,
@@ -60,7 +59,7 @@ impl RequestLearner {
             Amount::OfAgent(own) if own.milli > 0 => own.milli,
             _ => return None,
         };
-        let mode = request.likely_mode(names, costs.kinds().iter().map(|k| k.mode));
+        let mode = request.likely_mode(costs.kinds().iter().map(|k| k.mode));
         let shape = request.shape(mode, mode.round_up(milli));
         if self.counted_pods.len() >= MAX_COUNTED_PODS {
             self.counted_pods.clear();

@@ -219,7 +219,7 @@ impl PodHoldings {
         let pods = pods.map(|p| &**p).filter(|p| !same(p));
         let known = state.inventory.nodes.get(name)?;
         Some(NodeEntry {
-            inventory: inventory::read(&state.inventory.names, node, pods, &held.reserved),
+            inventory: inventory::read(node, pods, &held.reserved),
             slots: known.slots.clone(),
             position: known.position,
         })

@@ -26,7 +26,7 @@ pub(crate) fn of_pod(state: &State, pod: &Pod, now: Instant) -> Option<Evaluatio
     let node = pod.node.as_deref()?;
     let used = state.uses.fresh(node, now)?;
     let inventory = &state.inventory.nodes.get(node)?.inventory;
-    let assigned = inventory.assigned_cards(&state.inventory.names, pod);
+    let assigned = inventory.assigned_cards(pod);
     let parts = assigned.and_then(Result::ok).unwrap_or_default();
     let mut held: Vec<(&CardPool, &Card, u64)> = Vec::new();
     for part in &parts {

@@ -7,22 +7,22 @@ use tautline_core::model::{Pod, key};
 use super::{AgentRequest, Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
 use crate::{
     device_annotation::{self, AnnotationError, CardShare},
-    names::{DEVICES_ANNOTATION, Names},
+    names::{
+        DEVICES_ANNOTATION, POD_COUNT_ANNOTATION, POD_DEVICES_ANNOTATIONS, POD_MILLI_ANNOTATION,
+    },
     node_capacity::NodeCapacity,
     shape::{CARD_MILLI, Shape},
 };
 
 /// The cards that a pod's annotation names on a node without an agent; `None`: the pod has no such
 /// annotation.
-pub fn assigned_cards(names: &Names, pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+pub fn assigned_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
-    let (name, text) = names
-        .pod_devices
-        .iter()
-        .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
-    let milli = match &**name {
+    let mut names = POD_DEVICES_ANNOTATIONS.into_iter();
+    let (name, text) = names.find_map(|a| Some((a, pod.annotations.get(a)?)))?;
+    let milli = match name {
         DEVICES_ANNOTATION => CARD_MILLI,
-        _ => number(&names.pod_milli).unwrap_or(CARD_MILLI),
+        _ => number(POD_MILLI_ANNOTATION).unwrap_or(CARD_MILLI),
     };
     Some(device_annotation::parse(text, milli))
 }
@@ -30,14 +30,13 @@ pub fn assigned_cards(names: &Names, pod: &Pod) -> Option<Result<Vec<CardShare>,
 /// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes with an
 /// agent only Tautline's annotation counts, because anyone may write the other ones.
 pub(super) fn assigned_on_node(
-    names: &Names,
     has_agent: bool,
     pod: &Pod,
 ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     if has_agent {
         recorded_cards(pod)
     } else {
-        assigned_cards(names, pod)
+        assigned_cards(pod)
     }
 }
 
@@ -115,7 +114,6 @@ impl Unrecorded<'_> {
 
 /// Assigns the cards of the pools to the pods on the node, and to pods with a reservation.
 pub(super) fn assign<'a>(
-    names: &Names,
     pools: &mut [CardPool],
     pods: impl Iterator<Item = &'a Pod> + Clone,
     held: &[PodReservation],
@@ -136,7 +134,7 @@ pub(super) fn assign<'a>(
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
     for pod in pods.clone() {
-        let assigned = assigned_on_node(names, has_agent, pod);
+        let assigned = assigned_on_node(has_agent, pod);
         let parts = match assigned {
             Some(Ok(parts)) => Some(parts),
             Some(Err(error)) => {
@@ -145,7 +143,7 @@ pub(super) fn assign<'a>(
                     pod.namespace, pod.name
                 ));
                 // Without an agent, only the annotation shows the pod's cards.
-                (!has_agent).then(|| possible_cards(names, pod))
+                (!has_agent).then(|| possible_cards(pod))
             }
             None => None,
         };
@@ -168,7 +166,7 @@ pub(super) fn assign<'a>(
             let request = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
             (!request.is_empty()).then_some(Amount::OfAgent(request))
         } else {
-            annotated_request(names, |key| pod.annotations.get(key))
+            annotated_request(|key| pod.annotations.get(key))
                 .map(|(count, milli)| Amount::Milli(count * i64::from(milli)))
         };
         unrecorded.extend(amount.map(|amount| Unrecorded { pod, amount }));
@@ -230,11 +228,9 @@ fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>
 
 /// Returns the cards that an unreadable record may mean: a card without readable thousandths counts
 /// as whole.
-fn possible_cards(names: &Names, pod: &Pod) -> Vec<CardShare> {
-    let text = names
-        .pod_devices
-        .iter()
-        .find_map(|a| pod.annotations.get(a));
+fn possible_cards(pod: &Pod) -> Vec<CardShare> {
+    let mut names = POD_DEVICES_ANNOTATIONS.into_iter();
+    let text = names.find_map(|a| pod.annotations.get(a));
     device_annotation::parse_leniently(text.unwrap_or_default(), CARD_MILLI)
 }
 
@@ -251,12 +247,9 @@ fn has_room(pool: &CardPool, milli: i64) -> bool {
 
 /// The number of cards that annotations request, and the thousandths of each: a share of one card,
 /// or whole cards.
-pub fn annotated_request<'a>(
-    names: &Names,
-    annotation: impl Fn(&str) -> Option<&'a str>,
-) -> Option<(i64, u16)> {
+pub fn annotated_request<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(i64, u16)> {
     let number = |key: &str| annotation(key).and_then(|v| v.parse::<i64>().ok());
-    let (milli, count) = (number(&names.pod_milli), number(&names.pod_count));
+    let (milli, count) = (number(POD_MILLI_ANNOTATION), number(POD_COUNT_ANNOTATION));
     if milli.is_none() && count.is_none() {
         return None;
     }

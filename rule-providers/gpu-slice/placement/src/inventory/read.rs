@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     device_annotation::CardShare,
-    names::Names,
+    names::{
+        self, CARD_COUNTS, MEMORY_LABEL, PRODUCT_LABELS, REPLICAS_LABEL, SHARED_RESOURCES,
+        UNHEALTHY_ANNOTATION, WHOLE_RESOURCE,
+    },
     shape::{CARD_MILLI, CardKind, SharingMode, is_mig_product, units_milli},
 };
 
@@ -33,33 +36,32 @@ pub struct PodReservation {
 /// Reads the inventory of a node. `pods` are the pods on the node, `held` the reservations for
 /// further pods.
 pub fn read<'a>(
-    names: &Names,
     node: &Node,
     pods: impl Iterator<Item = &'a Pod> + Clone,
     held: &[PodReservation],
 ) -> Inventory {
     let mut all = Inventory::default();
-    let product = names.product.iter().find_map(|l| node.labels.get(l));
+    let product = PRODUCT_LABELS.iter().find_map(|l| node.labels.get(l));
     let product: Arc<str> = product.unwrap_or_default().into();
-    let memory_mib = number(node, &names.memory);
+    let memory_mib = number(node, MEMORY_LABEL);
     // The label may be 0 for cards whose memory is not known.
     let memory_mib = memory_mib.filter(|mib| *mib > 0);
-    let pool = |mode, resource: Option<&Arc<str>>, cards: Vec<Card>| CardPool {
+    let pool = |mode, resource: Option<&str>, cards: Vec<Card>| CardPool {
         kind: CardKind {
             product: Arc::clone(&product),
             mode,
         },
-        resource: resource.cloned(),
+        resource: resource.map(Arc::from),
         card_memory_bytes: memory_mib.and_then(|mib| mib.checked_mul(1 << 20)),
         sizes: None,
         offered: true,
         cards,
     };
     let offered = |resource: &str| node.allocatable.milli(resource) / 1000;
-    let counted = |resource: &Arc<str>, total, is_instance| {
+    let counted = |resource: &str, total, is_instance| {
         let used = pods.clone().map(|p| p.requests.milli(resource) / 1000);
         CountedResource {
-            resource: Arc::clone(resource),
+            resource: resource.into(),
             product: Arc::clone(&product),
             is_instance,
             total,
@@ -73,25 +75,18 @@ pub fn read<'a>(
     };
     // With the MIG strategy `single`, a unit of the same resource is an instance of the product.
     let is_instance = is_mig_product(&product);
-    let mut plugin = false;
-    for resource in &names.whole {
-        let count = offered(resource);
-        if count <= 0 {
-            continue;
-        }
-        plugin = true;
-        if is_instance {
-            all.counted.push(counted(resource, count, true));
-            continue;
-        }
-        let mut cards = numbered_cards(count, &mut all.warnings, resource);
-        pack_by(&mut cards, resource, &|units| {
-            units_milli(units, CARD_MILLI)
-        });
-        let pool = pool(SharingMode::Whole, Some(resource), cards);
+    let mut plugin = offered(WHOLE_RESOURCE) > 0;
+    let count = offered(WHOLE_RESOURCE);
+    if count > 0 && is_instance {
+        all.counted.push(counted(WHOLE_RESOURCE, count, true));
+    } else if count > 0 {
+        let mut cards = numbered_cards(count, &mut all.warnings, WHOLE_RESOURCE);
+        let milli = |units| units_milli(units, CARD_MILLI);
+        pack_by(&mut cards, WHOLE_RESOURCE, &milli);
+        let pool = pool(SharingMode::Whole, Some(WHOLE_RESOURCE), cards);
         all.pools.push(pool);
     }
-    for resource in &names.shared {
+    for resource in SHARED_RESOURCES {
         let units = offered(resource);
         if units <= 0 {
             continue;
@@ -101,11 +96,10 @@ pub fn read<'a>(
             all.counted.push(counted(resource, units, true));
             continue;
         }
-        let replicas = number(node, &names.replicas);
+        let replicas = number(node, REPLICAS_LABEL);
         let Some(replicas) = replicas.filter(|r| (1..=1000).contains(r)) else {
-            let label = &names.replicas;
             all.warnings.push(format!(
-                "{resource} is counted only: the label {label} (1 to 1000) is missing"
+                "{resource} is counted only: the label {REPLICAS_LABEL} (1 to 1000) is missing"
             ));
             all.counted.push(counted(resource, units, false));
             continue;
@@ -119,21 +113,23 @@ pub fn read<'a>(
         all.pools.push(pool(mode, Some(resource), cards));
     }
     for (resource, milli) in node.allocatable.iter() {
-        if names.is_instance(resource) && milli >= 1000 {
+        if names::is_instance(resource) && milli >= 1000 {
             plugin = true;
-            all.counted
-                .push(counted(&resource.into(), milli / 1000, true));
+            all.counted.push(counted(resource, milli / 1000, true));
         }
     }
     if !plugin {
         let of_agent = agent::pools(node, &product, &mut all.warnings);
         let of_label = || {
-            let count = card_count(names, node)?;
-            let cards = numbered_cards(count, &mut all.warnings, &names.cards[0]);
+            let count = card_count(node)?;
+            let cards = numbered_cards(count, &mut all.warnings, CARD_COUNTS[0]);
             Some(vec![pool(SharingMode::Milli, None, cards)])
         };
         all.pools = of_agent.or_else(of_label).unwrap_or_default();
-        let unhealthy = node.annotations.get(&names.unhealthy).unwrap_or_default();
+        let unhealthy = node
+            .annotations
+            .get(UNHEALTHY_ANNOTATION)
+            .unwrap_or_default();
         for listed in unhealthy.split(',').map(str::trim) {
             for card in all.pools.iter_mut().flat_map(|p| &mut p.cards) {
                 if card.is(listed) && card.fault.is_none() {
@@ -141,7 +137,7 @@ pub fn read<'a>(
                 }
             }
         }
-        assign::assign(names, &mut all.pools, pods.clone(), held, &mut all.warnings);
+        assign::assign(&mut all.pools, pods.clone(), held, &mut all.warnings);
     }
     let rest = |resource: &str, held: i64| {
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
@@ -159,8 +155,8 @@ pub fn read<'a>(
     all
 }
 
-fn card_count(names: &Names, node: &Node) -> Option<i64> {
-    names.cards.iter().find_map(|name| {
+fn card_count(node: &Node) -> Option<i64> {
+    CARD_COUNTS.iter().find_map(|name| {
         let listed = node.allocatable.milli(name) / 1000;
         let text = || node.labels.get(name).or_else(|| node.annotations.get(name));
         let count = if listed > 0 {

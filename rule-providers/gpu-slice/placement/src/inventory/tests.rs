@@ -41,7 +41,7 @@ fn read_counts_whole_cards_of_a_device_plugin() {
         &[("nvidia.com/gpu", 2), ("cpu", 4), ("memory", 1 << 30)],
         &[],
     )];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert_eq!(left(&all.pools[0]), [0, 0, 1000, 1000]);
     assert_eq!(all.pools[0].kind.mode, SharingMode::Whole);
     assert_eq!((all.cpu_milli, all.memory_bytes), (12_000, 63 << 30));
@@ -59,7 +59,7 @@ fn read_packs_each_share_on_one_card() {
         pod("b", &[(shared, 3)], &[]),
         pod("c", &[(shared, 2)], &[]),
     ];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert_eq!(left(&all.pools[0]), [0, 500]);
     assert!(all.warnings.is_empty());
 }
@@ -68,7 +68,7 @@ fn read_packs_each_share_on_one_card() {
 fn read_counts_shares_without_the_replicas_label() {
     let node = node(&[("nvidia.com/gpu.shared", 8)], &[]);
     let pods = [pod("a", &[("nvidia.com/gpu.shared", 3)], &[])];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert!(all.pools.is_empty());
     assert_eq!((all.counted[0].total, all.counted[0].used), (8, 3));
     assert!(
@@ -112,7 +112,7 @@ fn read_follows_annotations_and_health() {
             start: None,
         }],
     }];
-    let all = read(&Names::default(), &node, pods.iter(), &held);
+    let all = read(&node, pods.iter(), &held);
     assert_eq!(left(&all.pools[0]), [0, 750, 40, 0]);
     assert!(
         all.warnings[0].starts_with("pod ml/d, annotation"),
@@ -138,7 +138,7 @@ fn read_follows_annotations_and_health() {
 fn fault_names_the_card_that_is_gone_before_what_counts_in_its_place() {
     let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
     let pods = [pod("a", &[], &[(DEVICES_ANNOTATION, "0:1000,1:1000")])];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     let gone = all.fault("ml/a", &[share("0", 1000), share("1", 1000)]);
     assert_eq!(gone.unwrap(), "card 1 is gone");
 }
@@ -149,7 +149,7 @@ fn a_pod_whose_card_is_gone_takes_no_card_of_others() {
     let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
     let held = |name: &str, card| pod(name, &[], &[(DEVICES_ANNOTATION, card)]);
     let pods = [held("a", "1:1000"), held("b", "0:1000")];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     let fault = |name: &str, card| all.fault(name, &[share(card, 1000)]);
     assert_eq!(fault("ml/a", "1").unwrap(), "card 1 is gone");
     assert_eq!(fault("ml/b", "0"), None);
@@ -162,7 +162,7 @@ fn fault_names_an_over_committed_card() {
         pod("a", &[], &[(DEVICES_ANNOTATION, "0:600")]),
         pod("b", &[], &[(DEVICES_ANNOTATION, "0:600")]),
     ];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     let held = [share("0", 600)];
     assert_eq!(all.fault("ml/a", &held), None);
     assert_eq!(
@@ -176,7 +176,7 @@ fn fault_names_an_over_committed_card() {
 fn read_counts_mig_instances() {
     let node = node(&[("nvidia.com/mig-1g.10gb", 7)], &[]);
     let pods = [pod("a", &[("nvidia.com/mig-1g.10gb", 2)], &[])];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert_eq!((all.counted[0].total, all.counted[0].used), (7, 2));
 }
 
@@ -216,7 +216,7 @@ fn read_takes_the_cards_of_an_agent_by_product() {
         memory_bytes: 0,
         parts: vec![share("GPU-t", 400)],
     }];
-    let all = read(&Names::default(), &node, pods.iter(), &held);
+    let all = read(&node, pods.iter(), &held);
     assert_eq!(all.warnings, [""; 0]);
     let [a100, t4] = all.pools.as_slice() else {
         panic!("{all:?}")
@@ -248,7 +248,7 @@ fn read_packs_pods_without_records_where_they_fit() {
         pod("large", &[(memory, 20)], &[]),
         pod("torn", &[(milli, 250)], &[(DEVICES_ANNOTATION, "torn:")]),
     ];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     let held = |pool: usize, card: usize| all.pools[pool].cards[card].held_milli();
     assert_eq!((held(0, 0), held(0, 1), held(1, 0)), (1250, 0, 750));
     assert!(all.pools[1].cards[0].holders.iter().all(|h| !h.annotated));
@@ -269,20 +269,19 @@ fn with_an_agent_only_records_and_requests_of_its_cards_count() {
             ],
         ),
     ];
-    let names = Names::default();
     let agent = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
-    let with_agent = read(&names, &agent, pods.iter(), &[]);
+    let with_agent = read(&agent, pods.iter(), &[]);
     let lefts: Vec<_> = with_agent.pools.iter().map(left).collect();
     assert_eq!(lefts, [vec![900, 0], vec![1000]]);
-    assert_eq!(with_agent.assigned_cards(&names, &pods[0]), None);
+    assert_eq!(with_agent.assigned_cards(&pods[0]), None);
     let record = pod("record", &[], &[(DEVICES_ANNOTATION, "GPU-a:250")]);
-    let parts = with_agent.assigned_cards(&names, &record);
+    let parts = with_agent.assigned_cards(&record);
     assert_eq!(parts, Some(Ok(vec![share("GPU-a", 250)])));
 
     let label = node(&[("tautline.io/gpu-cards", 3)], &[]);
-    let without = read(&names, &label, pods[..1].iter(), &[]);
+    let without = read(&label, pods[..1].iter(), &[]);
     assert_eq!(left(&without.pools[0]), [0, 1000, 0]);
-    let parts = without.assigned_cards(&names, &pods[0]);
+    let parts = without.assigned_cards(&pods[0]);
     assert_eq!(parts, Some(Ok(vec![share("0", 1000), share("2", 1000)])));
 }
 
@@ -297,21 +296,21 @@ fn an_agent_that_offers_nothing_leaves_pods_their_cards_and_gives_no_more() {
         &[("tautline.io/gpu-milli", 0), ("nvidia.com/GH100_H100", 2)],
     ] {
         let node = agent_node(INVENTORY, allocatable);
-        let all = read(&Names::default(), &node, pods.iter(), &[]);
+        let all = read(&node, pods.iter(), &[]);
         assert!(all.pools.iter().all(|p| p.has_agent() && !p.offered));
         assert_eq!(all.capacity(&all.pools[0], 0).cards(), [0, 0]);
         assert_eq!(all.pools[0].cards[0].held_milli(), 250);
         assert_eq!(all.fault("ml/a", &[share("GPU-a", 250)]), None);
     }
     let node = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert_eq!(all.capacity(&all.pools[0], 0).cards(), [750, 0]);
 }
 
 #[test]
 fn a_device_plugin_has_precedence_over_an_agent_and_an_agent_over_labels() {
     let count = |node: &Node| {
-        let all = read(&Names::default(), node, std::iter::empty(), &[]);
+        let all = read(node, std::iter::empty(), &[]);
         let pools = all.pools.iter();
         let pools: Vec<_> = pools.map(|p| (p.kind.mode, p.cards.len())).collect();
         (pools, all.warnings)
@@ -347,7 +346,7 @@ fn cards_of_an_agent_are_taken_out_by_hand_too() {
     ]
     .into_iter()
     .collect();
-    let all = read(&Names::default(), &node, std::iter::empty(), &[]);
+    let all = read(&node, std::iter::empty(), &[]);
     let faults = all.pools.iter().flat_map(|p| &p.cards);
     let faults: Vec<_> = faults.map(|c| c.fault.as_deref().unwrap()).collect();
     assert_eq!(faults, [UNHEALTHY, "Xid79", UNHEALTHY]);
@@ -367,7 +366,6 @@ fn who_comes_later_and_without_a_record_takes_no_card_of_others() {
         aged(5, pod("middle", &[], &[index])),
     ];
     let all = read(
-        &Names::default(),
         &node(&[("tautline.io/gpu-cards", 2)], &[]),
         pods.iter(),
         &[],
@@ -410,7 +408,7 @@ fn a_guess_without_room_is_at_the_expense_of_the_youngest() {
         r#"{"cards": [{"uuid": "GPU-a", "index": 0}, {"uuid": "GPU-b", "index": 1}]}"#,
         &[(milli, 2000)],
     );
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     assert!(all.conflict("ml/old").is_none() && all.conflict("ml/holder").is_none());
     let (_, card, text) = all.conflict("ml/young").unwrap();
     assert_eq!(
@@ -425,7 +423,7 @@ fn without_an_agent_records_that_name_no_known_card_count_as_taken() {
     let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
     let left_with = |record: &str| {
         let pods = [pod("a", &[], &[(DEVICES_ANNOTATION, record)])];
-        let all = read(&Names::default(), &node, pods.iter(), &[]);
+        let all = read(&node, pods.iter(), &[]);
         left(&all.pools[0])
     };
     // Thousandths that cannot be read may be all of the named card.
@@ -450,7 +448,7 @@ fn only_the_later_of_two_instances_in_one_place_is_at_fault() {
         ..pod(name, &[], &[(DEVICES_ANNOTATION, "GPU-a:500@4")])
     };
     let pods = [aged(2, "later"), aged(1, "first")];
-    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let all = read(&node, pods.iter(), &[]);
     let held = [share("GPU-a", 500)];
     assert_eq!(all.fault("ml/first", &held), None);
     assert_eq!(

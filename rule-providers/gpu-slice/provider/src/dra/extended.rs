@@ -3,8 +3,8 @@
 
 use tautline_core::model::Node;
 use tautline_gpu_placement::{
-    Names,
     dra::{PendingRequest, PendingRequests},
+    names,
 };
 use tautline_sdk::Workload;
 
@@ -30,7 +30,6 @@ impl ExtendedResources {
     /// Reads the requests of a pod. `None`: no class serves the requested GPUs.
     pub(crate) fn new(
         devices: &Devices,
-        names: &Names,
         request: &GpuRequest,
         workload: &Workload,
     ) -> Option<Self> {
@@ -43,7 +42,7 @@ impl ExtendedResources {
         let mut all = served.iter();
         let (own, units) = match &request.amount {
             Amount::Units { resource, .. } => all.find(|(name, _)| name == resource),
-            Amount::Cards(_) => all.find(|(name, _)| names.is_whole(name)),
+            Amount::Cards(_) => all.find(|(name, _)| names::is_whole(name)),
             Amount::Nothing => all.next(),
             Amount::Share(_) | Amount::Memory(_) | Amount::OfAgent(_) => None,
         }?;

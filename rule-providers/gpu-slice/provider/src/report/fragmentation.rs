@@ -10,7 +10,8 @@ use std::{
 
 use tautline_core::model::{Pod, key};
 use tautline_gpu_placement::{
-    NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool, planned_classes::PlannedClass,
+    NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool, names,
+    planned_classes::PlannedClass,
 };
 
 pub use model::{Class, Counted, Fragmentation, Given, NodeCounts, Product};
@@ -203,7 +204,7 @@ impl Counted {
         let inventory = &inspection.state.inventory;
         let requests_gpu = |pod: &&Arc<Pod>| {
             let mut requests = pod.requests.iter();
-            requests.any(|(r, milli)| milli >= 1000 && inventory.names.is_gpu(r))
+            requests.any(|(r, milli)| milli >= 1000 && names::is_gpu(r))
         };
         let pods = inspection.snapshot().pods().filter(requests_gpu);
         let pods = pods.map(|p| key(&p.namespace, &p.name));

@@ -248,9 +248,8 @@ pub fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Ve
             }
         }
     }
-    let names = &inspection.state.inventory.names;
     for pod in inspection.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = node.inventory.assigned_cards(names, pod) else {
+        let Some(Ok(parts)) = node.inventory.assigned_cards(pod) else {
             continue;
         };
         let gone = |p: &&CardShare| node.inventory.card(&p.card).is_none();

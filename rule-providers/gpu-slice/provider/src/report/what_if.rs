@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Instant};
 
 use serde::Serialize;
 use tautline_gpu_placement::{
-    CostCache, Inventory, Names, NodeCapacity,
+    CostCache, Inventory, NodeCapacity,
     inventory::{CardPool, Holder},
 };
 use tautline_sdk::{ProviderError, Rule};
@@ -102,7 +102,7 @@ impl Inspection {
             request: text.to_owned(),
             limit: String::new(),
         };
-        let request = GpuRequest::new(&self.state.inventory.names, &rule, None)?;
+        let request = GpuRequest::new(&rule, None)?;
         match request.amount {
             Amount::Nothing => Err(WhatIfError::Nothing(text.to_owned())),
             _ => Ok(request),
@@ -112,7 +112,6 @@ impl Inspection {
 
 /// The nodes and their costs, with the pods placed so far.
 struct Trial<'a> {
-    names: &'a Names,
     /// The nodes, sorted by name.
     nodes: Vec<(&'a str, Cow<'a, NodeEntry>)>,
     costs: CostCache,
@@ -140,11 +139,7 @@ impl<'a> Trial<'a> {
                 costs.set_capacity(*slot, known.capacity(*slot).cloned());
             }
         }
-        Self {
-            names: &inventory.names,
-            nodes,
-            costs,
-        }
+        Self { nodes, costs }
     }
 
     fn place(&mut self, request: &GpuRequest) -> (Option<Placed>, BTreeMap<&'static str, usize>) {
@@ -152,7 +147,7 @@ impl<'a> Trial<'a> {
         let mut refused = BTreeMap::new();
         let mut best: Option<(i64, usize, Option<Location>)> = None;
         for (at, (_, entry)) in self.nodes.iter().enumerate() {
-            match cost::fit(self.names, &mut self.costs, entry, true, &mut prepared) {
+            match cost::fit(&mut self.costs, entry, true, &mut prepared) {
                 Fit::Unusable(unfit) => *refused.entry(unfit.code).or_default() += 1,
                 Fit::Usable { cost, location, .. } => {
                     if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
