@@ -1,10 +1,11 @@
-//! Reads the admin ports of the extender and the controller, and merges the answers of replicas.
+//! Reads the admin ports of Tautline's processes, and merges the answers of replicas.
 
 use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
+use tautline_gpu_slice::report::Uses;
 use tautline_scheduler_extender::{
     explain::{Record, Summary},
     status::Status,
@@ -12,7 +13,7 @@ use tautline_scheduler_extender::{
 use tokio::time::timeout;
 
 use crate::{
-    draw::clean,
+    draw::{clean, error_line},
     request,
     source::{AdminAnswer, Component, Source},
 };
@@ -23,6 +24,10 @@ const MAX_TEXT_CHARS: usize = 2000;
 /// The limit for a text in an answer; names of objects are shorter.
 const MAX_VALUE_CHARS: usize = 600;
 const MAX_ROUNDS: usize = 10;
+
+/// The number of nodes with agents up to which the use of all cards is read. With more, only the
+/// use of the shown nodes is read.
+pub(crate) const MAX_NODES_WITH_USE: usize = 100;
 
 /// Returns the answers of a component's replicas to a GET of `path`, or an error after the deadline
 /// of a page.
@@ -107,6 +112,31 @@ pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
     let lists =
         parse_all::<Vec<Decision>>(&admin(source, Component::Controller, "/decisions").await?)?;
     Ok(lists.into_iter().flatten().collect())
+}
+
+/// Returns the last reports of `nodes`, or of all nodes for `None`. If they cannot be read, they are
+/// empty, and the second value is the error.
+pub(crate) async fn gpu_uses(
+    source: &dyn Source,
+    nodes: Option<&[&str]>,
+) -> (Uses, Option<String>) {
+    match read_gpu_uses(source, nodes).await {
+        Ok(uses) => (uses, None),
+        Err(error) => (Uses::default(), Some(error_line(&error))),
+    }
+}
+
+async fn read_gpu_uses(source: &dyn Source, nodes: Option<&[&str]>) -> Result<Uses> {
+    let path = match nodes {
+        None => "/gpu/use".to_owned(),
+        Some(nodes) => {
+            let names: Vec<String> = nodes.iter().map(|name| request::escaped(name)).collect();
+            format!("/gpu/use?nodes={}", names.join(","))
+        }
+    };
+    let answers = admin(source, Component::Gpu, &path).await?;
+    let answers = answers.iter().map(|a| (&*a.from, a.status, &*a.body));
+    Uses::merge(answers).context("how much of the cards is used is not known")
 }
 
 /// Returns the answers that can be parsed: during an upgrade some replicas may lack the page. Fails

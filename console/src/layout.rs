@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The paths and names of the sections, in the order of the navigation.
-pub(crate) const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 6] = [
     ("/", "Overview"),
     ("/decisions", "Decisions"),
     ("/bindings", "Bindings"),

@@ -13,7 +13,6 @@ mod console;
 mod draw;
 mod events;
 mod form;
-mod guard;
 mod inspections;
 mod layout;
 mod list;
@@ -26,7 +25,6 @@ pub mod source;
 mod table;
 #[cfg(test)]
 mod tests;
-mod when;
 
 pub use console::Console;
 pub use live::watch;

@@ -77,7 +77,8 @@ impl PageRequest {
         }
         let mut request = Self {
             console: Arc::clone(console),
-            path: uri.path().to_owned(),
+            // `//host` would be the address of another server.
+            path: format!("/{}", uri.path().trim_matches('/')),
             query: form_urlencoded::parse(query.as_bytes())
                 .into_owned()
                 .collect(),
@@ -181,9 +182,9 @@ impl PageRequest {
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Redirects the browser, after a form with 303, and otherwise with 307.
-pub(crate) fn redirect(status: u16, location: &str) -> PageResult {
-    let mut answer = http::text(status, "");
+/// Redirects the browser after a form.
+pub(crate) fn redirect(location: &str) -> PageResult {
+    let mut answer = http::text(303, "");
     let location = HeaderValue::from_str(location).context("the address cannot be written")?;
     answer.headers_mut().insert(LOCATION, location);
     Ok(answer)

@@ -4,7 +4,6 @@
 mod fitting;
 mod list;
 mod matrix;
-mod order;
 mod pod;
 mod pod_state;
 mod render;

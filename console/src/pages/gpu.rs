@@ -6,15 +6,12 @@ mod classes;
 mod cluster;
 mod filter;
 mod node;
-mod summary;
-mod usage;
 mod what_if;
 
 use tautline_gpu_slice::report::CardSums;
 
 use crate::request::path;
 
-pub(crate) use summary::Summary;
 pub(super) use {cluster::page as cluster, node::page as node};
 
 /// Returns the link to the page of a node's cards.

@@ -4,10 +4,11 @@ mod agents;
 mod counts;
 mod feed;
 mod providers;
-mod render;
+mod tiles;
 
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
 use serde::Serialize;
 
 use self::{
@@ -18,6 +19,7 @@ use self::{
 };
 use crate::{
     Console, admin,
+    console::lists,
     draw::error_line,
     events,
     request::{PageInfo, PageRequest, PageResult},
@@ -80,7 +82,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
             events::TICKS,
         ],
     };
-    request.respond(&info, &view, |view| render::page(view, now))
+    request.respond(&info, &view, |view| render(view, now))
 }
 
 async fn overview(console: &Console, now: Timestamp) -> Overview {
@@ -112,6 +114,32 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         feed: Feed::new(summaries, decisions, &bindings, now),
         missing,
         of_manifests: console.of_manifests,
+    }
+}
+
+fn render(view: &Overview, now: Timestamp) -> Markup {
+    html! {
+        @if view.offers == 0 && !view.lacks(&[lists::OFFERS]) { (no_offer(view.of_manifests)) }
+        (tiles::section(view, now))
+        (providers::render(&view.extender, now))
+        (feed::render(&view.feed, now))
+    }
+}
+
+fn no_offer(of_manifests: bool) -> Markup {
+    if of_manifests {
+        return html! {
+            p .note {
+                "The manifests have no ConstraintPolicyOffer, so no pod is governed. One selects pods and names policies: "
+                code { "examples/edge-inference" } " has some."
+            }
+        };
+    }
+    html! {
+        p .note {
+            "No offer exists yet, so Tautline affects no pod. An offer selects pods and names policies: "
+            code { "kubectl apply -f examples/near-server" } " makes the first one; docs/tutorial.md explains it."
+        }
     }
 }
 

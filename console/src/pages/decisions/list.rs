@@ -8,12 +8,11 @@ use super::{link, waits};
 use crate::{
     admin,
     console::lists,
-    draw::{clean, error_line, not_known},
+    draw::{self, clean, error_line, not_known},
     events, form,
     list::Window,
     request::{PageInfo, PageRequest, PageResult},
     table::{Number, Text, styled_table},
-    when,
 };
 
 /// The number of waiting pods above the rounds; `view=waiting` lists all.
@@ -266,8 +265,8 @@ fn round_line(round: &Summary, now: Timestamp) -> Markup {
             }
             td .number { (round.usable) " of " (round.nodes) }
             td { (round.offered_nodes.join(", ")) @if more > 0 { " and " (more) " more" } }
-            td .number { (when::micros(round.took_micros)) }
-            td { (when::ago(when::of_millis(round.at_unix_millis), now)) }
+            td .number { (draw::micros(round.took_micros)) }
+            td { (draw::ago(draw::of_millis(round.at_unix_millis), now)) }
         }
     }
 }

@@ -5,7 +5,10 @@ use tautline_core::planning::{MAX_NORMALIZED_COST, RuleScale};
 use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 
 use super::fitting::Excluded;
-use crate::{draw::clean, list::ROWS_PER_PAGE, when};
+use crate::{
+    draw::{self, clean},
+    list::ROWS_PER_PAGE,
+};
 
 /// The highest level of a scaled cost; the lowest is 0.
 pub(super) const MAX_COST_LEVEL: u64 = 10;
@@ -243,7 +246,7 @@ pub(super) fn unit(rule: &str) -> Option<&'static str> {
 /// Formats a cost with its unit.
 pub(super) fn cost_text(rule: &str, cost: i64) -> String {
     match unit(rule) {
-        Some("µs") => when::micros(u64::try_from(cost).unwrap_or(0)),
+        Some("µs") => draw::micros(u64::try_from(cost).unwrap_or(0)),
         Some(unit) => format!("{cost} {unit}"),
         None => format!("cost {cost}"),
     }

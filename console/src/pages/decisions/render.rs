@@ -1,6 +1,5 @@
 mod matrix;
 mod rules;
-mod what_if;
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
@@ -10,16 +9,16 @@ use super::{
     pod::{Kubernetes, Tab, View},
     pod_state::PodState,
     round::{Answer, Reason, Round},
+    what_if,
     why_not::WhyNot,
 };
 use crate::{
     console::lists,
-    draw::{clean, joined},
+    draw::{self, clean, joined},
     form,
     pages::policies,
     request::{self, PageRequest},
     table::{Number, Text, styled_table},
-    when,
 };
 
 pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
@@ -106,7 +105,7 @@ fn tabs(rounds: &[Tab], request: &PageRequest, now: Timestamp) -> Markup {
             @for tab in rounds {
                 @let at = tab.at_unix_millis.to_string();
                 a href=(request.link("at", Some(&at))) aria-current=[tab.shown.then_some("true")] {
-                    (when::ago(when::of_millis(tab.at_unix_millis), now)) ": " (tab.usable) " usable"
+                    (draw::ago(draw::of_millis(tab.at_unix_millis), now)) ": " (tab.usable) " usable"
                     @if tab.other_pod { " (an earlier pod of this name)" }
                 }
             }
@@ -118,7 +117,7 @@ fn summary(round: &Round) -> Markup {
     html! {
         p {
             b { (round.usable) " of " (round.asked) " nodes usable" }
-            ", planned in " (when::micros(round.took_micros)) ". " (answer(&round.answer, round.usable))
+            ", planned in " (draw::micros(round.took_micros)) ". " (answer(&round.answer, round.usable))
         }
     }
 }
@@ -184,7 +183,7 @@ fn underlay(underlay: &UnderlayRecord) -> Markup {
         h2 { "Underlay" }
         p {
             "The rules left no node, so " (underlay.service) " was asked for a path to one of "
-            (underlay.asked_nodes) " nodes: " b { (underlay.outcome) } " after " (when::micros(underlay.took_micros)) "."
+            (underlay.asked_nodes) " nodes: " b { (underlay.outcome) } " after " (draw::micros(underlay.took_micros)) "."
         }
         @if let Some(error) = &underlay.error { p .error { (error) } }
         @if !underlay.offers.is_empty() {

@@ -8,8 +8,7 @@ use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord, 
 use super::{
     fitting::Excluded,
     matrix::{Decision, MapRow, Row, unit},
-    order::recorded_ranks,
-    what_if::WhatIf,
+    what_if::{WhatIf, recorded_ranks},
     why_not::WhyNot,
 };
 use crate::{

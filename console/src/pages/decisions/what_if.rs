@@ -1,10 +1,15 @@
-//! Plans a recorded round again with other weights.
+//! Ranks the nodes of a round, and plans it again with other weights.
 
+use maud::{Markup, html};
 use serde::Serialize;
+use tautline_core::planning::Plan;
 use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
 
-use super::order::ranks;
-use crate::request::{PageRequest, PageResult};
+use crate::{
+    form,
+    request::{PageRequest, PageResult, link},
+    table::{Number, Text, styled_table},
+};
 
 /// The largest weight of a rule in the API.
 const MAX_WEIGHT: u32 = 1000;
@@ -51,7 +56,7 @@ pub(super) struct Moved {
 }
 
 /// Returns the name of the query's field with a rule's weight.
-pub(super) fn field(rule: &RuleRecord) -> String {
+fn field(rule: &RuleRecord) -> String {
     format!("{PREFIX}{}.{}", rule.offer, rule.rule)
 }
 
@@ -113,5 +118,110 @@ impl WhatIf {
             what_if.nodes = both.into_iter().take(MAX_SHOWN_NODES).map(moved).collect();
         }
         Ok(what_if)
+    }
+}
+
+/// Returns the rank of each node by position: 1 is the best, nodes that tie share a rank, and
+/// unusable nodes have `None`.
+fn ranks(plan: &Plan) -> Vec<Option<usize>> {
+    let mut usable: Vec<usize> = plan.usable().collect();
+    usable.sort_by_key(|at| plan.verdicts[*at].rank());
+    let mut ranks = vec![None; plan.verdicts.len()];
+    let mut before: Option<(usize, usize)> = None;
+    for (i, at) in usable.into_iter().enumerate() {
+        let rank = match before {
+            Some((last, rank)) if plan.verdicts[last].rank() == plan.verdicts[at].rank() => rank,
+            _ => i + 1,
+        };
+        ranks[at] = Some(rank);
+        before = Some((at, rank));
+    }
+    ranks
+}
+
+/// Returns the ranks of a record's nodes. If offers of the underlay made nodes usable, the ranks
+/// follow the order of the record.
+pub(super) fn recorded_ranks(record: &Record, plan: &Plan) -> Vec<Option<usize>> {
+    let ranks = ranks(plan);
+    let mut both = record.nodes.iter().zip(&ranks);
+    if both.all(|(node, rank)| node.usable == rank.is_some()) {
+        return ranks;
+    }
+    let by_order = record.nodes.iter().enumerate();
+    by_order
+        .map(|(i, node)| node.usable.then_some(i + 1))
+        .collect()
+}
+
+pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
+    if what_if.weights.is_empty() {
+        return html! {};
+    }
+    let others = || request.fields(|name| !name.starts_with(PREFIX));
+    html! {
+        h2 { "What if the weights were others?" }
+        p .dim {
+            "Plans again from the costs of this round; nothing in the cluster changes. The weight is a field of a policy's rule."
+        }
+        form .sliders action=(request.path) hx-get=(request.path) hx-trigger="change, submit" hx-select="#live"
+            hx-target="#live" hx-swap="outerHTML" hx-push-url="true" {
+            @for (name, value) in others() { (form::hidden(name, value)) }
+            @for (i, weight) in what_if.weights.iter().enumerate() { (slider(i, weight)) }
+            button type="submit" { "Plan again" }
+            @if what_if.changed { " " a href=(link(&request.path, others())) { "Recorded weights" } }
+        }
+        @if what_if.changed { (order(what_if)) }
+    }
+}
+
+fn slider(i: usize, weight: &Weight) -> Markup {
+    let id = format!("weight-{i}");
+    html! {
+        div {
+            label for=(id) {
+                (weight.rule) " of " (weight.offer) ": " b { (weight.weight) }
+                @if weight.weight != weight.recorded { " (recorded " (weight.recorded) ")" }
+            }
+            input id=(id) type="range" name=(weight.field) min="0" max=(weight.max) step="1" value=(weight.weight);
+        }
+    }
+}
+
+fn order(what_if: &WhatIf) -> Markup {
+    html! {
+        p role="status" {
+            span .state.near { "what-if" } " "
+            @match what_if.moved {
+                0 => "The order stays the same with these weights.",
+                1 => "One node has another rank with these weights.",
+                moved => { (moved) " nodes have another rank with these weights." },
+            }
+        }
+        @if !what_if.nodes.is_empty() {
+            (styled_table(
+                "Order with these weights",
+                "what-if",
+                [Number("Rank, what-if"), Text("Node"), Number("Score, what-if"), Number("Recorded rank"),
+                    Number("Recorded score")],
+                &html! { @for node in &what_if.nodes { (row(node)) } },
+            ))
+        }
+    }
+}
+
+fn row(node: &Moved) -> Markup {
+    let change = match node.rank.cmp(&node.recorded_rank) {
+        std::cmp::Ordering::Less => " ▲",
+        std::cmp::Ordering::Equal => "",
+        std::cmp::Ordering::Greater => " ▼",
+    };
+    html! {
+        tr {
+            td .number { b { (node.rank) } (change) }
+            th scope="row" { (node.node) }
+            td .number { (node.score) }
+            td .number { (node.recorded_rank) }
+            td .number { (node.recorded_score) }
+        }
     }
 }

@@ -12,12 +12,13 @@ use super::{
     bars::{MAX_NAME_CHARS, NodeBars},
     classes::Classes,
     filter::{Choices, Filter},
-    summary::{Figures, MAX_WARNING_CHARS, Summary},
-    usage, useless_milli, what_if,
+    useless_milli, what_if,
 };
 use crate::{
+    admin::{MAX_NODES_WITH_USE, gpu_uses},
     draw::clean,
     events,
+    inspections::{Figures, MAX_WARNING_CHARS, Summary},
     list::Window,
     request::{PageInfo, PageRequest, PageResult, redirect},
 };
@@ -82,7 +83,7 @@ struct GivenIdle {
 
 pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
     if let Some(canonical) = what_if::redirect(request)? {
-        return redirect(303, &canonical);
+        return redirect(&canonical);
     }
     let filter = Filter::new(request)?;
     let view = view(request, &filter).await?;
@@ -108,8 +109,8 @@ async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
     let (uses, use_error) = match summary.agents {
         0 => Default::default(),
         n => {
-            let only = (n > usage::MAX_NODES).then_some(names.as_slice());
-            usage::read(&*console.source, only).await
+            let only = (n > MAX_NODES_WITH_USE).then_some(names.as_slice());
+            gpu_uses(&*console.source, only).await
         }
     };
     let types = inspection.types();
@@ -123,7 +124,7 @@ async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
         .iter()
         .flat_map(NodeBars::bars)
         .any(|bar| bar.used.is_some());
-    let given = (summary.agents <= usage::MAX_NODES).then(|| Given::new(nodes.iter(), &uses));
+    let given = (summary.agents <= MAX_NODES_WITH_USE).then(|| Given::new(nodes.iter(), &uses));
     Ok(View {
         sums: Sums::new(&inspected.totals, summary),
         products: inspected.totals.iter().map(cleaned).collect(),

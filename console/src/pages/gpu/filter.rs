@@ -3,9 +3,9 @@ use std::cmp::Reverse;
 use maud::{Markup, html};
 use tautline_gpu_slice::inspection::NodeGpus;
 
-use super::summary::{Figures, Summary};
 use crate::{
     form,
+    inspections::{Figures, Summary},
     request::{PageRequest, PageResult},
 };
 

@@ -9,14 +9,12 @@ use tautline_gpu_slice::{
     report::{ClassFit, HolderTop, NodeTop, class_fit, copies_on, format, has_gpus, warnings},
 };
 
-use super::{
-    bars::{self, MAX_NAME_CHARS, NodeBars, Segment},
-    summary::{MAX_WARNING_CHARS, MAX_WARNINGS},
-    usage,
-};
+use super::bars::{self, MAX_NAME_CHARS, NodeBars, Segment};
 use crate::{
+    admin::gpu_uses,
     draw::{clean, problems},
     events,
+    inspections::{MAX_WARNING_CHARS, MAX_WARNINGS},
     list::Window,
     request::{PageError, PageInfo, PageRequest, PageResult, path},
     shell::quote,
@@ -77,7 +75,7 @@ async fn view(request: &PageRequest, name: &str) -> PageResult<View> {
     let nodes = inspection.nodes();
     let node = find(&nodes, inspection, name)?;
     let (uses, use_error) = if node.inventory.pools.iter().any(|pool| pool.has_agent()) {
-        usage::read(&*console.source, Some(&[name])).await
+        gpu_uses(&*console.source, Some(&[name])).await
     } else {
         Default::default()
     };

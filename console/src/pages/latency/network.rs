@@ -103,7 +103,7 @@ struct Pair {
 
 pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
     if let Some(canonical) = limit::redirect(request)? {
-        return redirect(303, &canonical);
+        return redirect(&canonical);
     }
     let view = view(request).await?;
     let info = PageInfo {

@@ -5,15 +5,16 @@ use std::{cmp::Reverse, sync::Arc};
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use maud::{Markup, html};
 use serde::Serialize;
 use tautline_api::ConstraintPolicyBinding;
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
     admin::Decision,
-    draw::{clean, or_problem},
+    draw::{self, clean, or_problem},
     pages::bindings::{self, tone},
-    request, when,
+    request,
 };
 
 /// The maximum number of entries.
@@ -69,7 +70,7 @@ impl Feed {
 fn round(round: &Summary) -> Entry {
     let class = if round.usable > 0 { "good" } else { "near" };
     Entry {
-        at: when::of_millis(round.at_unix_millis),
+        at: draw::of_millis(round.at_unix_millis),
         kind: "round",
         object: format!("{}/{}", round.namespace, round.pod),
         text: round_text(round),
@@ -149,4 +150,30 @@ fn changed(binding: &ConstraintPolicyBinding) -> Option<Entry> {
         object: format!("{namespace}/{name}"),
         class: tone(state),
     })
+}
+
+pub(super) fn render(feed: &Feed, now: Timestamp) -> Markup {
+    html! {
+        h2 { "Last changes" }
+        @for problem in &feed.problems { p .error { (problem) } }
+        @if feed.entries.is_empty() {
+            p .note { "Nothing yet: rounds of pods, changes of bindings, and evictions show here." }
+        }
+        ol .feed { @for entry in &feed.entries { (line(entry, now)) } }
+    }
+}
+
+fn line(entry: &Entry, now: Timestamp) -> Markup {
+    let kind = match entry.kind {
+        "round" => "pod",
+        "action" => "action on",
+        other => other,
+    };
+    html! {
+        li {
+            span .dim { (draw::ago(entry.at, now)) }
+            span class={ "state " (entry.class) } { (kind) }
+            span { a href=(entry.link) { (clean(&entry.object, 130)) } " " (entry.text) }
+        }
+    }
 }

@@ -1,7 +1,18 @@
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
 use serde::Serialize;
 use tautline_scheduler_extender::status::{CallStatus, LastRequest, ProviderStatus, Status};
+
+use super::Part;
+use crate::{
+    draw,
+    table::{Number, Text, styled_table},
+};
+
+/// The maximum number of rows of providers; the page of policies has all.
+const MAX_PROVIDERS: usize = 40;
 
 /// The merged status of the extender's replicas.
 #[derive(Debug, Serialize)]
@@ -78,5 +89,73 @@ impl Extender {
             last_request,
             providers,
         }
+    }
+}
+
+pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
+    let Part::Known(extender) = extender else {
+        return html! {};
+    };
+    let all = &extender.providers;
+    html! {
+        h2 { "Providers" }
+        @if all.is_empty() {
+            p .note { "No policy has a rule, so no provider is needed." }
+        } @else {
+            (styled_table(
+                "Providers",
+                "wide",
+                [Text("Rule"), Text("Service"), Text("State"), Number("Last call took"), Number("Deadline"), Text("When"),
+                    Text("Error")],
+                &html! { @for provider in all.iter().take(MAX_PROVIDERS) { (row(provider, now)) } },
+            ))
+            @if all.len() > MAX_PROVIDERS {
+                p { a href="/policies" { (all.len() - MAX_PROVIDERS) " more" } }
+            }
+        }
+    }
+}
+
+fn row(provider: &Provider, now: Timestamp) -> Markup {
+    let (class, state) = state(provider);
+    let call = provider.last_call.as_ref();
+    let error = call.and_then(|c| c.error.as_deref()).unwrap_or_default();
+    html! {
+        tr {
+            th scope="row" { (provider.rule) }
+            td { @match &provider.service {
+                Some(service) => (service),
+                None => {
+                    "none; label one: "
+                    code { "kubectl label service NAME constraint.ciena.com/constraint-" (provider.rule) "=enabled" }
+                }
+            } }
+            td { span class={ "state " (class) } { (state) } }
+            td .number { @if let Some(call) = call { (draw::micros(call.took_micros)) } }
+            td .number { @if let Some(call) = call { (draw::micros(call.deadline_micros)) } }
+            td { @if let Some(call) = call { (draw::ago(draw::of_millis(call.at_unix_millis), now)) } }
+            td .text { (error) }
+        }
+    }
+}
+
+fn state(provider: &Provider) -> (&'static str, String) {
+    let Provider {
+        service,
+        addresses,
+        open_breakers,
+        last_call,
+        ..
+    } = provider;
+    match (service, addresses, last_call) {
+        (None, ..) => ("bad", "no Service".into()),
+        (_, 0, _) => ("bad", "no ready address".into()),
+        _ if !open_breakers.is_empty() => (
+            "bad",
+            format!("breaker open at {} of {addresses}", open_breakers.len()),
+        ),
+        (.., None) => ("none", "not called yet".into()),
+        (.., Some(call)) if call.outcome == "OK" => ("good", "answers".into()),
+        (.., Some(call)) => ("bad", call.outcome.clone()),
     }
 }

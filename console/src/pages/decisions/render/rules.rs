@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::{
+    draw,
     pages::{
         decisions::{
             matrix::cost_text,
@@ -12,7 +13,6 @@ use crate::{
     },
     request::PageRequest,
     table::{Number, Text, styled_table},
-    when,
 };
 
 pub(super) fn section(round: &Round, request: &PageRequest, namespace: &str) -> Markup {
@@ -107,13 +107,13 @@ fn rounded(cost: i64) -> String {
 
 fn time(rule: &Rule, longest: u64) -> Markup {
     if let Some(age) = rule.record.age_micros {
-        return html! { span .dim { "sent before, " (when::micros(age)) " old" } };
+        return html! { span .dim { "sent before, " (draw::micros(age)) " old" } };
     }
     html! {
         svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
             rect class="u-used" width=((rule.record.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
         }
-        " " (when::micros(rule.record.took_micros))
+        " " (draw::micros(rule.record.took_micros))
     }
 }
 

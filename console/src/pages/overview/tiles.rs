@@ -3,20 +3,17 @@
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::failed;
+use super::{
+    Overview, Part,
+    agents::Agents,
+    counts::{Bindings, Gpu, Waiting},
+    providers::Extender,
+};
 use crate::{
     console::lists,
     draw::{self, cards_of},
-    pages::{
-        bindings,
-        overview::{
-            Overview, Part,
-            agents::Agents,
-            counts::{Bindings, Gpu, Waiting},
-            providers::Extender,
-        },
-    },
-    request, when,
+    pages::bindings,
+    request,
 };
 
 pub(super) fn section(view: &Overview, now: Timestamp) -> Markup {
@@ -33,6 +30,10 @@ pub(super) fn section(view: &Overview, now: Timestamp) -> Markup {
             (counts(view))
         }
     }
+}
+
+fn failed(error: &str) -> Markup {
+    html! { p .error { (error) } }
 }
 
 fn tile(title: &str, link: &str, content: &Markup) -> Markup {
@@ -100,7 +101,7 @@ fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> M
             let at = |seconds| Timestamp::from_second(seconds).unwrap_or_default();
             html! {
                 @match last {
-                    Some(last) => p .figure { (when::ago(at(last.at_unix_seconds), now)) },
+                    Some(last) => p .figure { (draw::ago(at(last.at_unix_seconds), now)) },
                     None => p .figure { "never" },
                 }
                 @match last {
