@@ -36,46 +36,87 @@ pub(super) struct Sources<'a> {
     pub decisions: &'a [Decision],
 }
 
+#[derive(Default)]
+struct Timeline(Vec<Moment>);
+
+impl Timeline {
+    /// Adds a moment, if its time is known.
+    fn add(&mut self, time: Option<Timestamp>, title: &str, text: &str, tone: &'static str) {
+        self.0.extend(time.map(|time| Moment {
+            time,
+            title: clean(title),
+            text: clean(text),
+            tone,
+            is_expected: false,
+        }));
+    }
+
+    fn expect(&mut self, time: Option<Timestamp>, title: &str, text: &str, tone: &'static str) {
+        let before = self.0.len();
+        self.add(time, title, text, tone);
+        let added = &mut self.0[before..];
+        added
+            .iter_mut()
+            .for_each(|moment| moment.is_expected = true);
+    }
+}
+
 /// Returns the timeline of a binding, the newest entry first.
 pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
     let binding = sources.binding;
-    let mut all = Vec::new();
-    let created = binding.metadata.creation_timestamp.as_ref();
-    all.extend(created.map(|t| moment(t.0, "Created", "the offer selects these objects", "none")));
+    let mut all = Timeline::default();
+    let time = |time: Option<&Time>| time.map(|time| time.0);
+    let created = time(binding.metadata.creation_timestamp.as_ref());
+    all.add(
+        created,
+        "Created",
+        "the offer selects these objects",
+        "none",
+    );
     if let Some(status) = &binding.status {
-        of_status(status, &mut all);
-        all.extend(grace_end(sources, status, now));
-        all.extend(cool_down_end(sources, now));
+        let (state, reason) = (status.compliance, &status.first_reason);
+        let changed = time(status.last_compliance_change_timestamp.as_ref());
+        all.add(changed, state.name(), reason, tone(state));
+        for condition in &status.conditions {
+            let (title, tone) = match (&*condition.type_, &*condition.status) {
+                ("Compliant", "False") => ("Out of range", "bad"),
+                ("Compliant", "True") => ("In range", "good"),
+                ("Ready", "False") => ("Cannot be evaluated", "bad"),
+                ("Ready", "True") => ("Can be evaluated", "good"),
+                _ => continue,
+            };
+            let at = time(Some(&condition.last_transition_time));
+            all.add(at, title, &condition.reason, tone);
+        }
+        let mitigated = time(status.last_mitigated_timestamp.as_ref());
+        let text = "the underlay controller was asked to mitigate";
+        all.add(mitigated, "Mediated", text, "near");
+        let text = "then it is in violation, unless it is in range";
+        all.expect(grace_end(sources, status, now), "Grace ends", text, "bad");
+        let text = "the offer's cool-down ends: then a pod in violation may be evicted";
+        all.expect(cool_down_end(sources, now), "Next eviction", text, "near");
     }
-    let eviction = sources
-        .offer
-        .and_then(|o| o.status.as_ref()?.last_eviction.as_ref());
+    let offer = sources.offer.and_then(|offer| offer.status.as_ref());
+    let eviction = offer.and_then(|status| status.last_eviction.as_ref());
     if let Some(eviction) = eviction.filter(|e| Some(&e.binding) == binding.metadata.name.as_ref())
     {
         let text = format!("pod {} from node {}", eviction.pod, eviction.node);
-        all.push(moment(eviction.time.0, "Evicted", &text, "bad"));
+        all.add(Some(eviction.time.0), "Evicted", &text, "bad");
     }
-    all.extend(sources.decisions.iter().filter_map(|decision| {
+    for decision in sources.decisions {
         let title = format!("{}: {}", decision.action, decision.outcome);
-        Some(moment(
-            decision.time.parse().ok()?,
-            &title,
-            &decision.text,
-            "near",
-        ))
-    }));
-    all.extend(sources.events.iter().filter_map(|event| {
-        let tone = if event.type_ == "Warning" {
-            "near"
-        } else {
-            "none"
-        };
+        all.add(decision.time.parse().ok(), &title, &decision.text, "near");
+    }
+    for event in sources.events {
+        let is_warning = event.type_ == "Warning";
         let mut title = event.reason.clone();
         if event.count > 1 {
             title += &format!(" ×{}", event.count);
         }
-        Some(moment(event.time?, &title, &event.note, tone))
-    }));
+        let tone = if is_warning { "near" } else { "none" };
+        all.add(event.time, &title, &event.note, tone);
+    }
+    let mut all = all.0;
     // Of entries in the same second, the later one comes first, too.
     all.reverse();
     all.sort_by_key(|moment| std::cmp::Reverse(moment.time));
@@ -83,79 +124,21 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
     all
 }
 
-fn of_status(status: &ConstraintPolicyBindingStatus, all: &mut Vec<Moment>) {
-    let changed = status.last_compliance_change_timestamp.as_ref();
-    all.extend(changed.map(|Time(time)| {
-        let compliance = status.compliance;
-        moment(
-            *time,
-            compliance.name(),
-            &status.first_reason,
-            tone(compliance),
-        )
-    }));
-    for condition in &status.conditions {
-        let (title, tone) = match (condition.type_.as_str(), condition.status.as_str()) {
-            ("Compliant", "False") => ("Out of range", "bad"),
-            ("Compliant", "True") => ("In range", "good"),
-            ("Ready", "False") => ("Cannot be evaluated", "bad"),
-            ("Ready", "True") => ("Can be evaluated", "good"),
-            _ => continue,
-        };
-        all.push(moment(
-            condition.last_transition_time.0,
-            title,
-            &condition.reason,
-            tone,
-        ));
-    }
-    let mitigated = status.last_mitigated_timestamp.as_ref();
-    let text = "the underlay controller was asked to mitigate";
-    all.extend(mitigated.map(|t| moment(t.0, "Mediated", text, "near")));
-}
-
 /// Returns the time when Limit becomes Violation, while the grace time runs.
 fn grace_end(
     sources: &Sources<'_>,
     status: &ConstraintPolicyBindingStatus,
     now: Timestamp,
-) -> Option<Moment> {
+) -> Option<Timestamp> {
     let mut conditions = status.conditions.iter();
     let running = conditions.find(|c| c.type_ == "Compliant" && c.reason == "Grace")?;
     let grace = duration::parse(&Enforcement::of(sources.offer?).grace).ok()?;
     let end = running.last_transition_time.0.checked_add(grace).ok()?;
-    (end > now).then(|| Moment {
-        is_expected: true,
-        ..moment(
-            end,
-            "Grace ends",
-            "then it is in violation, unless it is in range",
-            "bad",
-        )
-    })
+    (end > now).then_some(end)
 }
 
 /// Returns the earliest time of an eviction, while the offer of a violated binding cools down.
-fn cool_down_end(sources: &Sources<'_>, now: Timestamp) -> Option<Moment> {
+fn cool_down_end(sources: &Sources<'_>, now: Timestamp) -> Option<Timestamp> {
     let in_violation = sources.binding.compliance() == Compliance::Violation;
-    let next = next_eviction(sources.offer?, now).filter(|_| in_violation)?;
-    Some(Moment {
-        is_expected: true,
-        ..moment(
-            next,
-            "Next eviction",
-            "the offer's cool-down ends: then a pod in violation may be evicted",
-            "near",
-        )
-    })
-}
-
-fn moment(time: Timestamp, title: &str, text: &str, tone: &'static str) -> Moment {
-    Moment {
-        time,
-        title: clean(title),
-        text: clean(text),
-        tone,
-        is_expected: false,
-    }
+    next_eviction(sources.offer?, now).filter(|_| in_violation)
 }

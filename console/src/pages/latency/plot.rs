@@ -1,6 +1,8 @@
 //! Draws the figures of a pair on one axis: medians, ranges, the prediction's error bar, and
 //! limits.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use tautline_latency::report::{Direction, PairReport, State, units::short};
 
@@ -81,9 +83,9 @@ pub(super) fn render(report: &PairReport) -> Markup {
                     (label("from a table", configured_y))
                     rect .configured x=(axis.x(micros) - 4) y=(configured_y - 4) width="8" height="8" {}
                 }
-                @for (name, micros) in limits(report) {
+                @for micros in limits(report) {
                     line .limit x1=(axis.x(micros)) x2=(axis.x(micros)) y1=(TOP_PX - 8) y2=(height - 26) {}
-                    text .limit x=(axis.x(micros)) y=(TOP_PX - 12) text-anchor="end" { (name) " " (short(micros)) }
+                    text .limit x=(axis.x(micros)) y=(TOP_PX - 12) text-anchor="end" { "limit " (short(micros)) }
                 }
             }
         }
@@ -134,14 +136,9 @@ fn has_figures(d: &Direction) -> bool {
 }
 
 /// Returns the limits of the latency rules, without duplicates.
-fn limits(report: &PairReport) -> Vec<(&'static str, u64)> {
+fn limits(report: &PairReport) -> BTreeSet<u64> {
     let rules = report.named_by.iter().filter(|rule| rule.rule == "latency");
-    let mut all: Vec<_> = rules
-        .filter_map(|rule| Some(("limit", rule.limit_micros?)))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+    rules.filter_map(|rule| rule.limit_micros).collect()
 }
 
 fn figures(report: &PairReport) -> Vec<u64> {
@@ -154,7 +151,7 @@ fn figures(report: &PairReport) -> Vec<u64> {
     all.extend(report.estimate.map(|e| e.high_micros));
     all.extend(report.configured_micros);
     if !all.is_empty() {
-        all.extend(limits(report).into_iter().map(|(_, micros)| micros));
+        all.extend(limits(report));
     }
     all
 }
@@ -170,7 +167,7 @@ fn description(report: &PairReport) -> String {
     });
     let limits = limits(report)
         .into_iter()
-        .map(|(name, micros)| format!("{name} {}", short(micros)));
+        .map(|micros| format!("limit {}", short(micros)));
     let all: Vec<String> = directions.chain(estimate).chain(limits).collect();
     format!("Round-trip times: {}", all.join("; "))
 }

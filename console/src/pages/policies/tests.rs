@@ -79,6 +79,31 @@ async fn offers_with_problems_come_first() {
 }
 
 #[tokio::test]
+async fn offer_shows_missing_policies_once() {
+    let offer = MANIFEST.replace("[racks, absent]", "[absent, gone]");
+    let status = "status: {conditions: [{type: Ready, status: \"False\", reason: PolicyMissing, \
+                  message: \"ConstraintPolicy absent, gone does not exist in this namespace; more\", \
+                  lastTransitionTime: \"2026-01-02T10:00:00Z\"}]}";
+    for (manifest, expected) in [
+        (
+            format!("{}\n{status}", offer.trim_end()),
+            "PolicyMissing: ConstraintPolicy absent, gone does not exist in this namespace; more",
+        ),
+        (
+            offer.clone(),
+            "ConstraintPolicy absent, gone does not exist in this namespace",
+        ),
+    ] {
+        let console = Arc::new(tests::console(&manifest, FakeSource::default()));
+        let view = tests::json(&console, "/policies?name=z-bad").await;
+        let problems = view["offers"]["rows"][0]["problems"].as_array().unwrap();
+        let about_policies = problems.iter().filter_map(|p| p.as_str());
+        let about_policies: Vec<_> = about_policies.filter(|p| p.contains("absent")).collect();
+        assert_eq!(about_policies, [expected]);
+    }
+}
+
+#[tokio::test]
 async fn policies_name_the_service_of_each_rule() {
     let view = tests::json(&console(), "/policies?list=policies").await;
     let rows = view["policies"]["rows"].as_array().unwrap();
