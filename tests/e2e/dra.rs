@@ -186,7 +186,7 @@ async fn model_follows_shares_taints_and_claim_templates() {
     let requests = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
     let refusal = free(&world, "n1")
         .await
-        .unavailable(0, &requests.requests[0].exact);
+        .unavailable(0, &requests[0].exact);
     assert_eq!(
         refusal,
         Some(Unavailable::Taint("example.com/unhealthy".into()))

@@ -3,7 +3,7 @@
 //!
 //! The rules are those of the scheduler's allocator in Kubernetes 1.36: KEP-4381 (structured
 //! parameters), KEP-4815 (partitionable devices), KEP-5075 (consumable capacity), KEP-5055
-//! (device taints). CEL selectors are not evaluated: see [`Match`]. DeviceTaintRules, which are off
+//! (device taints). CEL selectors are read in part only: see [`PendingRequest::matches`]. DeviceTaintRules, which are off
 //! by default in 1.36, are not supported.
 
 pub use cards::DeviceCard;
@@ -14,7 +14,7 @@ pub use model::{
 };
 pub use node::{NodeDevice, NodeDevices, Unavailable};
 pub use pool::PoolError;
-pub use request::{Match, PendingRequest, PendingRequests, pending_requests};
+pub use request::{PendingRequest, pending_requests};
 pub use store::DeviceStore;
 
 mod cards;

@@ -1,16 +1,16 @@
 //! The placement policies: Tautline's own, and others to compare it with.
 
-mod best_fit;
+mod baselines;
 mod fgd;
-mod packing;
 mod remainder_values;
-mod spread;
 mod tautline;
 mod usable_table;
 
 use std::{fmt, str::FromStr};
 
+use baselines::{BestFit, Packing, Spread};
 use fgd::Fgd;
+use tautline::Tautline;
 
 use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape::Shape};
 
@@ -112,11 +112,11 @@ impl PolicyName {
     /// Creates the policy, without nodes and classes.
     pub fn build(self) -> Box<dyn Policy> {
         match self {
-            Self::Tautline => Box::<tautline::Tautline>::default(),
+            Self::Tautline => Box::<Tautline>::default(),
             Self::Fgd => Box::<Fgd>::default(),
-            Self::BestFit => Box::new(best_fit::BestFit),
-            Self::Packing => Box::new(packing::Packing),
-            Self::Spread => Box::new(spread::Spread),
+            Self::BestFit => Box::new(BestFit),
+            Self::Packing => Box::new(Packing),
+            Self::Spread => Box::new(Spread),
         }
     }
 }

@@ -40,20 +40,16 @@ impl Topology {
     /// domain with the fewest free cards that has enough, else from as few domains as possible.
     /// Among equally good choices, cards of one NUMA node are preferred.
     pub(crate) fn choose(&self, free: &[usize], count: usize) -> Vec<usize> {
-        let mut cards = self.choose_in(free, count, Some(Level::Nvlink));
+        let mut cards = self.choose_in(free, count, &[Level::Nvlink, Level::Numa]);
         cards.sort_unstable();
         cards
     }
 
-    fn choose_in(&self, free: &[usize], count: usize, level: Option<Level>) -> Vec<usize> {
-        let Some(level) = level else {
+    fn choose_in(&self, free: &[usize], count: usize, levels: &[Level]) -> Vec<usize> {
+        let [level, next @ ..] = levels else {
             return free.iter().copied().take(count).collect();
         };
-        let next = match level {
-            Level::Nvlink => Some(Level::Numa),
-            Level::Numa => None,
-        };
-        let mut groups = self.groups(free, level);
+        let mut groups = self.groups(free, *level);
         let mut chosen = Vec::with_capacity(count);
         while chosen.len() < count {
             let missing = count - chosen.len();

@@ -84,7 +84,7 @@ pub(crate) fn fits(
 
 struct Question {
     request: GpuRequest,
-    devices: Option<dra::PendingRequests>,
+    devices: Option<Vec<dra::PendingRequest>>,
     extended: Option<ExtendedResources>,
     /// True if the pod names claims. A claim that is not known yet may appear at any time.
     names_claims: bool,
@@ -154,7 +154,7 @@ impl Question {
         let models = &self.request.models;
         let extended = self.extended.as_ref().zip(snapshot.node(name));
         if let Some((extended, node)) = extended.filter(|(e, node)| e.are_for(node)) {
-            return match extended.pending(self.devices.as_ref(), node) {
+            return match extended.pending(self.devices.as_deref(), node) {
                 Ok(pending) => devices.fit(inventory, snapshot, name, &pending, models),
                 Err(unfit) => Fit::Unusable(unfit),
             };

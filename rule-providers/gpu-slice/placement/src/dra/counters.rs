@@ -23,18 +23,20 @@ pub(super) struct PoolCounters {
 }
 
 impl PoolCounters {
-    /// Creates unused counters. The first of two sets with the same name counts.
+    /// Creates unused counters of sets with different names.
     pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
-        let mut out = Self::default();
-        for set in sets {
-            let counters = set.counters.iter().map(|(n, v)| {
-                let total = (*v).max(0);
-                (Arc::from(&**n), Counter { total, used: 0 })
-            });
-            let at = out.sets.entry(Arc::from(&*set.name));
-            at.or_insert_with(|| counters.collect());
+        let counter = |(name, total): (&Box<str>, &i64)| {
+            let total = (*total).max(0);
+            (Arc::from(&**name), Counter { total, used: 0 })
+        };
+        let set = |set: &CounterSet| {
+            let counters = set.counters.iter().map(counter).collect();
+            (Arc::from(&*set.name), counters)
+        };
+        Self {
+            sets: sets.into_iter().map(set).collect(),
+            overdrawn: false,
         }
-        out
     }
 
     pub(super) fn contains(&self, wanted: &CounterSet) -> bool {

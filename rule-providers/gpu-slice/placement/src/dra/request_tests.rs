@@ -56,9 +56,9 @@ fn take_likely_gives_whole_cards_by_class() {
     let pools = with_classes(pools([whole("n", 3)]));
     let two = claim("gpu", &[], Count::Exact(2));
     let pending = pending_requests(&pools, [&two]);
-    assert_eq!(pending.requests[0].count(), 2);
+    assert_eq!(pending[0].count(), 2);
     let free = pools.node_devices(&node("n"));
-    assert_eq!(free.free_count(&pending.requests[0]), 3);
+    assert_eq!(free.free_count(&pending[0]), 3);
     assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
     assert_eq!(taken(&pools, &[&two, &two]), None);
     let all = claim("gpu", &[], Count::All);
@@ -71,7 +71,7 @@ fn take_likely_follows_mig_profiles() {
     let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
     let one = claim("mig", &[profile], Count::Exact(1));
     let pending = pending_requests(&pools, [&one]);
-    let part = &pending.requests[0];
+    let part = &pending[0];
     let free = pools.node_devices(&node("n"));
     assert_eq!(free.free_count(part), 2);
     // The scheduler takes the first published device, here the place at 0.
@@ -81,16 +81,13 @@ fn take_likely_follows_mig_profiles() {
 }
 
 #[test]
-fn matches_is_maybe_for_unreadable_selectors() {
+fn matches_ignores_unreadable_selectors() {
     let pools = with_classes(pools([whole("n", 1)]));
     let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
     let one = claim("gpu", &[big], Count::Exact(1));
     let pending = pending_requests(&pools, [&one]);
     let free = pools.node_devices(&node("n"));
-    assert_eq!(
-        pending.requests[0].matches(&free.devices()[0]),
-        Match::Maybe
-    );
+    assert!(pending[0].matches(&free.devices()[0]));
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0"]);
     let other = "device.attributes['gpu.nvidia.com'].architecture == 'Hopper'";
     assert_eq!(
@@ -103,7 +100,7 @@ fn matches_is_maybe_for_unreadable_selectors() {
 fn unknown_class_matches_no_device() {
     let pools = with_classes(pools([whole("n", 1)]));
     let one = claim("nobody", &[], Count::Exact(1));
-    assert!(pending_requests(&pools, [&one]).requests[0].unknown_class);
+    assert!(pending_requests(&pools, [&one])[0].unknown_class);
     assert_eq!(taken(&pools, &[&one]), None);
 }
 
@@ -125,7 +122,7 @@ fn pending_requests_skip_allocated_claims() {
     let pools = with_classes(pools([whole("n", 1)]));
     let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
     let pending = pending_requests(&pools, [&held]);
-    assert!(pending.requests.is_empty());
+    assert!(pending.is_empty());
     let mut either = claim("gpu", &[], Count::Exact(1));
     let request = &mut either.requests[0];
     request.alternatives.push(ExactRequest {
@@ -134,16 +131,13 @@ fn pending_requests_skip_allocated_claims() {
     });
     let pending = pending_requests(&pools, [&either]);
     assert_eq!(
-        (
-            &*pending.requests[0].exact.class,
-            pending.requests[0].alternatives
-        ),
+        (&*pending[0].exact.class, pending[0].alternatives),
         ("gpu", 2)
     );
 }
 
 #[test]
-fn add_resource_finds_the_class_of_an_extended_resource() {
+fn of_resource_finds_the_class_of_an_extended_resource() {
     let mut pools = pools([whole("n", 3)]);
     let named = |name: &str, created_unix: i64| Class {
         created_unix,
@@ -155,12 +149,14 @@ fn add_resource_finds_the_class_of_an_extended_resource() {
     assert_eq!(&*found.name, "a");
     let implicit = "deviceclass.resource.kubernetes.io/old";
     assert_eq!(&*pools.class_of_resource(implicit).unwrap().name, "old");
-    let mut pending = PendingRequests::default();
-    assert!(!pending.add_resource(&pools, "nvidia.com/gpu", 1));
-    assert!(pending.add_resource(&pools, "example.com/gpu", 2));
+    assert_eq!(
+        PendingRequest::of_resource(&pools, "nvidia.com/gpu", 1),
+        None
+    );
+    let pending = PendingRequest::of_resource(&pools, "example.com/gpu", 2).unwrap();
     let taken = pools
         .node_devices(&node("n"))
-        .take_likely(&pending)
+        .take_likely(&[pending])
         .unwrap();
     assert_eq!(taken.len(), 2);
 }

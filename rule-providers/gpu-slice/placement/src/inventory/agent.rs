@@ -32,6 +32,13 @@ impl AgentRequest {
         }
     }
 
+    pub(super) fn of_milli(milli: i64) -> Self {
+        Self {
+            milli,
+            memory_gib: 0,
+        }
+    }
+
     /// Returns whether the pod requests no cards.
     pub fn is_empty(self) -> bool {
         self == Self::default()

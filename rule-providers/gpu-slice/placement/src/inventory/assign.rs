@@ -93,22 +93,14 @@ pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, 
 /// A pod without a usable record, or with a record that names an unknown card.
 struct Unrecorded<'a> {
     pod: &'a Pod,
-    amount: Amount,
-}
-
-enum Amount {
-    Milli(i64),
-    OfAgent(AgentRequest),
+    request: AgentRequest,
 }
 
 impl Unrecorded<'_> {
     /// The thousandths of the pool's cards that the pod has; `None`: the pool's cards cannot serve
-    /// the amount.
+    /// the request.
     fn milli_on(&self, pool: &CardPool) -> Option<i64> {
-        match &self.amount {
-            Amount::Milli(milli) => pool.round_up(*milli),
-            Amount::OfAgent(request) => pool.round_up(request.milli_on(pool.card_memory_bytes)?),
-        }
+        pool.round_up(self.request.milli_on(pool.card_memory_bytes)?)
     }
 }
 
@@ -155,21 +147,23 @@ pub(super) fn assign<'a>(
                 // The card is one of the node's cards, but it is not known which one.
                 None => unrecorded.push(Unrecorded {
                     pod,
-                    amount: Amount::Milli(part.milli.into()),
+                    request: AgentRequest::of_milli(part.milli.into()),
                 }),
             }
         }
         if parts.is_some() {
             continue;
         }
-        let amount = if has_agent {
-            let request = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
-            (!request.is_empty()).then_some(Amount::OfAgent(request))
+        let request = if has_agent {
+            AgentRequest::new(|resource| pod.requests.milli(resource) / 1000)
         } else {
-            annotated_request(|key| pod.annotations.get(key))
-                .map(|(count, milli)| Amount::Milli(count * i64::from(milli)))
+            let annotated = annotated_request(|key| pod.annotations.get(key));
+            let (count, milli) = annotated.unwrap_or_default();
+            AgentRequest::of_milli(count * i64::from(milli))
         };
-        unrecorded.extend(amount.map(|amount| Unrecorded { pod, amount }));
+        if !request.is_empty() {
+            unrecorded.push(Unrecorded { pod, request });
+        }
     }
     guess(pools, unrecorded);
     order_holders(pools, pods);

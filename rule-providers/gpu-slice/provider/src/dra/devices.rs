@@ -9,8 +9,7 @@ use tautline_core::{
 use tautline_gpu_placement::{
     CARD_MILLI,
     dra::{
-        Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest, PendingRequests,
-        Slice, pending_requests,
+        Claim, Class, DeviceCard, DeviceStore, NodeDevices, PendingRequest, Slice, pending_requests,
     },
     shape::is_model,
 };
@@ -63,7 +62,7 @@ impl Devices {
     }
 
     /// Returns the requests of the pod's claims; `None`: no claim of the pod is known.
-    pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<PendingRequests> {
+    pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<Vec<PendingRequest>> {
         let workload = request.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &request.source.namespace;
@@ -78,9 +77,7 @@ impl Devices {
 
     /// Returns the request for units of a resource; `None`: no class serves it.
     pub(super) fn resource_request(&self, resource: &str, units: u32) -> Option<PendingRequest> {
-        let mut pending = PendingRequests::default();
-        pending.add_resource(&self.pools, resource, units);
-        pending.requests.pop()
+        PendingRequest::of_resource(&self.pools, resource, units)
     }
 
     pub(crate) fn knows_claims_of(&self, request: &CostRequest) -> bool {
@@ -94,7 +91,7 @@ impl Devices {
         inventory: &ClusterInventory,
         snapshot: &Snapshot,
         name: &str,
-        pending: &PendingRequests,
+        pending: &[PendingRequest],
         models: &[Arc<str>],
     ) -> Fit {
         let (Some(node), Some(entry)) = (snapshot.node(name), inventory.nodes.get(name)) else {
@@ -113,14 +110,11 @@ impl Devices {
             let lacks = |p: &&PendingRequest| {
                 p.alternatives == 1 && before.free_count(p) < p.count() as usize
             };
-            let Some(part) = pending.requests.iter().find(lacks) else {
+            let Some(part) = pending.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
                 return Fit::usable(UNCERTAIN_DEVICES_COST, 0, entry.position, detail, None);
             };
-            let matching = before
-                .devices()
-                .iter()
-                .filter(|d| part.matches(d) != Match::No);
+            let matching = before.devices().iter().filter(|d| part.matches(d));
             return Fit::Unusable(if matching.count() >= part.count() as usize {
                 Unfit::busy("GpuBusy", "too few of the devices that it claims are free")
             } else {
@@ -154,15 +148,13 @@ impl Devices {
 fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevices {
     let mut devices = pools.node_devices(node);
     for pod in pods {
-        let mut pending = PendingRequests::default();
-        for (resource, milli) in pod.requests.iter() {
-            let units = u32::try_from(milli / 1000).unwrap_or(0);
-            if units > 0 && node.allocatable.milli(resource) == 0 {
-                pending.add_resource(pools, resource, units);
-            }
-        }
-        if !pending.requests.is_empty() && pools.claims_of(&pod.uid, &pod.namespace, []).is_empty()
-        {
+        let request = |(resource, milli): (&str, i64)| {
+            let units = u32::try_from(milli / 1000).ok()?;
+            let lacking = units > 0 && node.allocatable.milli(resource) == 0;
+            lacking.then(|| PendingRequest::of_resource(pools, resource, units))?
+        };
+        let pending: Vec<_> = pod.requests.iter().filter_map(request).collect();
+        if !pending.is_empty() && pools.claims_of(&pod.uid, &pod.namespace, []).is_empty() {
             devices.take_likely(&pending);
         }
     }

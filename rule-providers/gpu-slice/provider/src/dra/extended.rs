@@ -2,10 +2,7 @@
 //! node has none of it in `allocatable`. kube-scheduler allocates their devices in the same way.
 
 use tautline_core::model::Node;
-use tautline_gpu_placement::{
-    dra::{PendingRequest, PendingRequests},
-    names,
-};
+use tautline_gpu_placement::{dra::PendingRequest, names};
 use tautline_sdk::Workload;
 
 use super::Devices;
@@ -68,17 +65,17 @@ impl ExtendedResources {
     /// Fails if the rule requests more cards than the pod.
     pub(crate) fn pending(
         &self,
-        claims: Option<&PendingRequests>,
+        claims: Option<&[PendingRequest]>,
         node: &Node,
-    ) -> Result<PendingRequests, Unfit> {
+    ) -> Result<Vec<PendingRequest>, Unfit> {
         if let Some(unfit) = &self.too_few {
             return Err(unfit.clone());
         }
-        let mut pending = claims.cloned().unwrap_or_default();
+        let mut pending = claims.unwrap_or_default().to_vec();
         let served = self.served.iter();
         let lacking = served.filter(|(name, _)| node.allocatable.milli(name) == 0);
         let requests = lacking.map(|(_, request)| request.clone());
-        pending.requests.extend(requests);
+        pending.extend(requests);
         Ok(pending)
     }
 }
