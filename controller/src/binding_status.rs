@@ -10,10 +10,7 @@ use tautline_core::{
     compliance_state::{ComplianceState, UnixTime},
 };
 
-use crate::{
-    binding_spec::BindingStatus,
-    evaluation::{Evaluation, from_api, to_api},
-};
+use crate::{binding_spec::BindingStatus, evaluation::Evaluation};
 
 /// The condition for being in range. It is True if the binding is in range, or worse than requested
 /// and within the limit; False if it has been out of range since the last transition, during the
@@ -50,7 +47,7 @@ pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
         (condition.status == "False").then(|| from_api_time(&condition.last_transition_time))
     };
     ComplianceState {
-        compliance: from_api(status.compliance),
+        compliance: status.compliance,
         out_of_range_since: since(COMPLIANT),
         error_since: since(READY),
     }
@@ -68,7 +65,7 @@ pub(crate) fn next_status(
     state: &ComplianceState,
     now: UnixTime,
 ) -> BindingStatus {
-    let compliance = to_api(state.compliance);
+    let compliance = state.compliance;
     let changed =
         before.last_compliance_change_timestamp.is_none() || before.compliance != compliance;
     let out_of_range = state.out_of_range_since;
@@ -78,7 +75,7 @@ pub(crate) fn next_status(
         (Some(_), _) => ("False", "Grace"),
         (None, Compliance::Compliant) => ("True", "InRange"),
         (None, Compliance::Limit) => ("True", "WithinLimit"),
-        (None, other) => ("Unknown", other.as_str()),
+        (None, other) => ("Unknown", other.name()),
     };
     let compliant = condition(before, COMPLIANT, status, reason, out_of_range, now);
     let (status, reason) = match state.error_since {
@@ -184,7 +181,7 @@ mod tests {
                     status = serde_json::from_str(&json).unwrap();
                     state = compliance_state(&status);
                 }
-                from_api(status.compliance)
+                status.compliance
             })
             .collect()
     }

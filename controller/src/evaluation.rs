@@ -1,7 +1,7 @@
 //! The result of an evaluation: the results of rules are combined into those of policies, and these
 //! into the result of the binding.
 
-use tautline_api::constraint::{self as api, PolicyDetail, RuleDetail};
+use tautline_api::constraint::{PolicyDetail, RuleDetail};
 use tautline_core::{Compliance, planning::code, text};
 
 /// The limit for reasons, which providers choose and which go into every status.
@@ -17,10 +17,8 @@ pub(crate) struct Evaluation {
 
 impl Evaluation {
     pub(crate) fn new(details: Vec<PolicyDetail>) -> Self {
-        let compliance = Compliance::aggregate(details.iter().map(|d| from_api(d.compliance)));
-        let worst = details
-            .iter()
-            .find(|d| from_api(d.compliance) == compliance);
+        let compliance = Compliance::aggregate(details.iter().map(|d| d.compliance));
+        let worst = details.iter().find(|d| d.compliance == compliance);
         let first_reason = match worst {
             Some(worst) => worst.reason.clone(),
             None => "NoPolicies: the offer names no policy".to_owned(),
@@ -42,18 +40,18 @@ pub(crate) fn rule_detail(
 ) -> RuleDetail {
     RuleDetail {
         rule: rule.to_owned(),
-        compliance: to_api(compliance),
+        compliance,
         reason: text::sanitize(reason, MAX_REASON_CHARS).into_owned(),
         provider: provider.to_owned(),
     }
 }
 
 pub(crate) fn policy_detail(policy: &str, rules: Vec<RuleDetail>) -> PolicyDetail {
-    let compliance = Compliance::aggregate(rules.iter().map(|r| from_api(r.compliance)));
-    let worst = rules.iter().find(|r| from_api(r.compliance) == compliance);
+    let compliance = Compliance::aggregate(rules.iter().map(|r| r.compliance));
+    let worst = rules.iter().find(|r| r.compliance == compliance);
     PolicyDetail {
         policy: policy.to_owned(),
-        compliance: to_api(compliance),
+        compliance,
         reason: worst.map(|r| r.reason.clone()).unwrap_or_default(),
         rule_details: rules,
     }
@@ -62,28 +60,13 @@ pub(crate) fn policy_detail(policy: &str, rules: Vec<RuleDetail>) -> PolicyDetai
 pub(crate) fn missing_policy(namespace: &str, policy: &str) -> PolicyDetail {
     PolicyDetail {
         policy: policy.to_owned(),
-        compliance: api::Compliance::Error,
+        compliance: Compliance::Error,
         reason: format!(
             "{}: ConstraintPolicy {namespace}/{policy} does not exist",
             code::POLICY_MISSING
         ),
         rule_details: Vec::new(),
     }
-}
-
-pub(crate) fn to_api(compliance: Compliance) -> api::Compliance {
-    match compliance {
-        Compliance::Pending => api::Compliance::Pending,
-        Compliance::Compliant => api::Compliance::Compliant,
-        Compliance::Limit => api::Compliance::Limit,
-        Compliance::Violation => api::Compliance::Violation,
-        Compliance::Error => api::Compliance::Error,
-    }
-}
-
-/// Returns the compliance of the domain, whose numbers are those of the API's.
-pub(crate) fn from_api(compliance: api::Compliance) -> Compliance {
-    Compliance::ALL[compliance as usize]
 }
 
 #[cfg(test)]
@@ -106,8 +89,8 @@ mod tests {
         let result = evaluation(&[&[(Compliant, "ok"), (Violation, "31ms")], &[(Limit, "x")]]);
         assert_eq!(result.compliance, Violation);
         assert_eq!(result.first_reason, "31ms");
-        assert_eq!(result.details[0].compliance, api::Compliance::Violation);
-        assert_eq!(result.details[1].compliance, api::Compliance::Limit);
+        assert_eq!(result.details[0].compliance, Compliance::Violation);
+        assert_eq!(result.details[1].compliance, Compliance::Limit);
     }
 
     #[test]
@@ -137,20 +120,5 @@ mod tests {
         assert_eq!(detail.reason, "a\u{fffd}[2Jb c");
         let detail = rule_detail("latency", "a/b", Compliant, &"x".repeat(5000));
         assert!(detail.reason.chars().count() <= MAX_REASON_CHARS);
-    }
-
-    #[test]
-    fn compliance_converts_to_the_api_and_back() {
-        for compliance in Compliance::ALL {
-            assert_eq!(from_api(to_api(compliance)), compliance);
-        }
-    }
-
-    #[test]
-    fn compliance_of_the_api_is_the_same() {
-        for compliance in Compliance::ALL {
-            assert_eq!(from_api(to_api(compliance)), compliance);
-            assert_eq!(format!("{:?}", to_api(compliance)), compliance.as_str());
-        }
     }
 }

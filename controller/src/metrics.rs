@@ -95,7 +95,7 @@ impl Metrics {
         let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
         for (compliance, count) in Compliance::ALL.iter().zip(counts.bindings) {
             let by = ByCompliance {
-                compliance: compliance.as_str(),
+                compliance: compliance.name(),
             };
             let bindings = self.bindings.get_or_create(&by);
             bindings.set(number(count as u128));

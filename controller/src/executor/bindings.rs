@@ -251,7 +251,7 @@ async fn run_evaluation(context: Arc<Context>, action: Evaluate) -> (Evaluate, O
                 KeyValue::new("k8s.namespace.name", spec.namespace.to_string()),
                 KeyValue::new("tautline.binding", spec.name.to_string()),
                 KeyValue::new("tautline.offer", spec.offer.to_string()),
-                KeyValue::new("tautline.compliance", evaluation.compliance.as_str()),
+                KeyValue::new("tautline.compliance", evaluation.compliance.name()),
                 KeyValue::new("tautline.reason", evaluation.first_reason.clone()),
             ]
         }),

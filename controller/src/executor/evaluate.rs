@@ -68,7 +68,7 @@ async fn evaluate_rule(
         Err(error) => (Compliance::Error, format!("{}: {error}", error.code())),
     };
     let took = start.elapsed();
-    metrics.evaluated(&rule.name, &provider, compliance.as_str(), took);
+    metrics.evaluated(&rule.name, &provider, compliance.name(), took);
     rule_detail(&rule.name, &provider, compliance, &reason)
 }
 

@@ -256,7 +256,7 @@ impl BindingReconciler {
         }
         let warning = matches!(to, Compliance::Violation | Compliance::Error);
         let text = format!("{from} became {to}: {reason}");
-        let note = note(spec.reference(), warning, to.as_str(), "Evaluate", text);
+        let note = note(spec.reference(), warning, to.name(), "Evaluate", text);
         self.actions.push(Action::Note(note));
     }
 }

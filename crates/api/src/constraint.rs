@@ -3,12 +3,21 @@
 // Printer columns are equal-looking attributes.
 #![allow(clippy::duplicated_attributes)]
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, Unexpected},
+};
+use serde_json::Value;
+
+pub use tautline_core::{
+    Compliance,
+    model::{Prefer, ProviderUnavailable, TargetKind, ViolationPolicy},
+};
 
 /// A named set of rules.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -67,18 +76,6 @@ pub struct PolicyRule {
     pub prefer: Option<Prefer>,
 }
 
-/// The nodes that a rule prefers: WithinRequest (default), all within the request alike and of
-/// those beyond it the nearest; Nearest, the nearest, whatever the request is. Where the provider
-/// does not say which nodes are within the request, the nearest are preferred. A field of
-/// Tautline, not of Turnbuckle.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-pub enum Prefer {
-    /// The rule prefers nodes within the request, all alike; of those beyond it the nearest.
-    WithinRequest,
-    /// The nearest, whatever the request is.
-    Nearest,
-}
-
 /// The text of a value as its author wrote it: `20ms`, `true`, `2048`.
 #[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(transparent)]
@@ -92,33 +89,24 @@ impl RuleValue {
 
 impl<'de> Deserialize<'de> for RuleValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Scalar;
-        impl de::Visitor<'_> for Scalar {
-            type Value = RuleValue;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a number or a boolean")
-            }
-            fn visit_str<E>(self, v: &str) -> Result<RuleValue, E> {
-                Ok(RuleValue(v.to_owned()))
-            }
-            fn visit_bool<E>(self, v: bool) -> Result<RuleValue, E> {
-                Ok(RuleValue(v.to_string()))
-            }
-            fn visit_i64<E>(self, v: i64) -> Result<RuleValue, E> {
-                Ok(RuleValue(v.to_string()))
-            }
-            fn visit_u64<E>(self, v: u64) -> Result<RuleValue, E> {
-                Ok(RuleValue(v.to_string()))
-            }
-            fn visit_f64<E>(self, v: f64) -> Result<RuleValue, E> {
-                Ok(RuleValue(v.to_string()))
-            }
-            fn visit_unit<E>(self) -> Result<RuleValue, E> {
-                Ok(RuleValue::default())
-            }
-        }
-        deserializer.deserialize_any(Scalar)
+        let wrong = |found| {
+            Err(de::Error::invalid_type(
+                found,
+                &"a string, a number or a boolean",
+            ))
+        };
+        Ok(Self(match Value::deserialize(deserializer)? {
+            Value::Null => String::new(),
+            Value::String(text) => text,
+            Value::Bool(value) => value.to_string(),
+            Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+                // A whole number is written without a fraction.
+                Some(fraction) => fraction.to_string(),
+                None => number.to_string(),
+            },
+            Value::Array(_) => return wrong(Unexpected::Seq),
+            Value::Object(_) => return wrong(Unexpected::Map),
+        }))
     }
 }
 
@@ -305,40 +293,6 @@ impl OfferTarget {
     }
 }
 
-/// The kinds of a target.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-pub enum TargetKind {
-    /// Pods, by their labels.
-    Pod,
-    /// A cluster of a federation.
-    Cluster,
-    /// The endpoints of a Service, by the EndpointSlices' labels.
-    Endpoint,
-    /// A NetworkService of Network Service Mesh.
-    NetworkService,
-}
-
-/// The action on a violation.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
-pub enum ViolationPolicy {
-    /// Report it.
-    #[default]
-    Ignore,
-    /// Ask the underlay to mitigate it.
-    Mediate,
-    /// Evict a pod of the binding if it can be placed on a node within the rules.
-    Evict,
-}
-
-/// The effect of a rule without a working provider on placement.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
-pub enum ProviderUnavailable {
-    /// Place pods without the rule.
-    Ignore,
-    /// Place no pods until the provider answers.
-    Reject,
-}
-
 /// The status of an offer.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -453,22 +407,6 @@ pub struct ObjectReference {
     pub name: String,
 }
 
-/// The compliance of a rule, a policy or a binding.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
-pub enum Compliance {
-    /// Not evaluated yet.
-    #[default]
-    Pending,
-    /// As requested or better.
-    Compliant,
-    /// Worse than requested, but within the limit or the grace period.
-    Limit,
-    /// Beyond the limit.
-    Violation,
-    /// The evaluation failed.
-    Error,
-}
-
 /// The status of a binding.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -491,6 +429,14 @@ pub struct ConstraintPolicyBindingStatus {
     /// Conditions. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+impl ConstraintPolicyBinding {
+    /// Returns the compliance; Pending before the first evaluation.
+    pub fn compliance(&self) -> Compliance {
+        let status = self.status.as_ref();
+        status.map_or(Compliance::Pending, |s| s.compliance)
+    }
 }
 
 /// The compliance of a policy of a binding.
@@ -547,6 +493,7 @@ mod tests {
         for (json, text) in [
             ("true", "true"),
             ("2048", "2048"),
+            ("2.0", "2"),
             ("\"5ms\"", "5ms"),
             ("0.5", "0.5"),
             ("null", ""),

@@ -15,8 +15,8 @@ use k8s_openapi::{
 use tautline_core::{
     duration,
     model::{
-        self, EndpointSlice, Namespace, Node, Offer, Policy, Prefer, ProviderUnavailable, Rule,
-        Service, ServicePort, Taint, Target, TargetKind, ViolationPolicy,
+        self, EndpointSlice, Namespace, Node, Offer, Policy, Rule, Service, ServicePort, Taint,
+        Target, TargetKind,
     },
     providers, quantity, reference,
     selector::{Expression, Labels, Selector},
@@ -207,10 +207,7 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
             request: r.request.0.clone(),
             limit: r.limit.0.clone(),
             weight,
-            prefer: r.prefer.map(|prefer| match prefer {
-                constraint::Prefer::WithinRequest => Prefer::WithinRequest,
-                constraint::Prefer::Nearest => Prefer::Nearest,
-            }),
+            prefer: r.prefer,
         })
     };
     Ok(Policy {
@@ -252,12 +249,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         }
         targets.push(Target {
             name,
-            kind: match t.kind {
-                constraint::TargetKind::Pod => TargetKind::Pod,
-                constraint::TargetKind::Cluster => TargetKind::Cluster,
-                constraint::TargetKind::Endpoint => TargetKind::Endpoint,
-                constraint::TargetKind::NetworkService => TargetKind::NetworkService,
-            },
+            kind: t.kind,
             api_version,
             // Without a selector, Turnbuckle selects every object of the kind.
             selector: match &t.label_selector {
@@ -277,21 +269,14 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         policies: spec.policies.iter().map(|p| policy_name(p)).collect(),
         period: duration("period", &spec.period, DEFAULT_PERIOD)?,
         grace: duration("grace", &spec.grace, Duration::ZERO)?,
-        violation_policy: match spec.violation_policy {
-            None | Some(constraint::ViolationPolicy::Ignore) => ViolationPolicy::Ignore,
-            Some(constraint::ViolationPolicy::Mediate) => ViolationPolicy::Mediate,
-            Some(constraint::ViolationPolicy::Evict) => ViolationPolicy::Evict,
-        },
+        violation_policy: spec.violation_policy.unwrap_or_default(),
         evict: spec
             .evictable_targets()
             .into_iter()
             .map(Into::into)
             .collect(),
         evict_groups: spec.evict_groups.unwrap_or_default(),
-        provider_unavailable: spec.provider_unavailable.map(|p| match p {
-            constraint::ProviderUnavailable::Ignore => ProviderUnavailable::Ignore,
-            constraint::ProviderUnavailable::Reject => ProviderUnavailable::Reject,
-        }),
+        provider_unavailable: spec.provider_unavailable,
     })
 }
 
@@ -307,7 +292,7 @@ fn check_evict(spec: &constraint::ConstraintPolicyOfferSpec) -> Result<(), Conve
     for (i, name) in names.iter().enumerate() {
         let target = spec.targets.iter().find(|t| t.role() == name);
         let what = match target.map(|t| t.kind) {
-            Some(constraint::TargetKind::Pod) => continue,
+            Some(TargetKind::Pod) => continue,
             Some(kind) => format!("target {name:?} is a {kind:?}; only pods are evicted"),
             None => {
                 let all: Vec<&str> = spec.targets.iter().map(OfferTarget::role).collect();

@@ -2,7 +2,6 @@
 //! bindings.
 
 pub mod age;
-mod compliance;
 mod event;
 mod offer;
 mod rules;

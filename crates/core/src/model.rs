@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tautline_types::ContainerKind;
 
 use crate::{
@@ -329,8 +331,11 @@ pub struct Rule {
     pub prefer: Option<Prefer>,
 }
 
-/// The nodes that a rule prefers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The nodes that a rule prefers: WithinRequest (default), all within the request alike and of
+/// those beyond it the nearest; Nearest, the nearest, whatever the request is. Where the provider
+/// does not say which nodes are within the request, the nearest are preferred. A field of
+/// Tautline, not of Turnbuckle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Prefer {
     /// Nodes within the request are equally good; beyond the request the nearest node is best.
     #[default]
@@ -394,15 +399,15 @@ pub struct Target {
     pub selector: Selector,
 }
 
-/// The kind of the objects that a target selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The kinds of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum TargetKind {
     /// Pods.
     Pod,
-    /// The endpoints of Services.
-    Endpoint,
     /// A `Cluster` of the target's API version.
     Cluster,
+    /// The endpoints of Services.
+    Endpoint,
     /// A `NetworkService` of the target's API version.
     NetworkService,
 }
@@ -435,7 +440,7 @@ pub struct WatchedObject {
 }
 
 /// The action on a violation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ViolationPolicy {
     /// Tautline only reports the violation.
     #[default]
@@ -446,8 +451,8 @@ pub enum ViolationPolicy {
     Evict,
 }
 
-/// The effect on planning of a rule whose provider gives no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The effect of a rule without a working provider on placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ProviderUnavailable {
     /// Planning ignores the rule.
     Ignore,

@@ -1,9 +1,13 @@
 //! Compliance of rules, policies and bindings.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 /// Compliance with a rule, in order of severity. The numbers are those of the wire format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "schema",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 pub enum Compliance {
     /// The rule has not been evaluated yet.
     #[default]
@@ -27,9 +31,17 @@ impl Compliance {
         Self::Violation,
         Self::Error,
     ];
+    /// All states in the order of lists: the most urgent first.
+    pub const WORST_FIRST: [Self; 5] = [
+        Self::Error,
+        Self::Violation,
+        Self::Limit,
+        Self::Pending,
+        Self::Compliant,
+    ];
 
     /// Returns the name of the state, as the API writes it.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
             Self::Compliant => "Compliant",
@@ -39,37 +51,34 @@ impl Compliance {
         }
     }
 
+    /// Returns the state with this name, in upper or lower case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|c| c.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the index in [`Self::WORST_FIRST`].
+    pub fn rank(self) -> usize {
+        match self {
+            Self::Error => 0,
+            Self::Violation => 1,
+            Self::Limit => 2,
+            Self::Pending => 3,
+            Self::Compliant => 4,
+        }
+    }
+
     /// Returns the worst of the parts, except that Pending outweighs Compliant. Returns Pending if
     /// there are no parts.
     pub fn aggregate(parts: impl IntoIterator<Item = Self>) -> Self {
-        let (mut worst, mut pending) = (None, false);
-        for part in parts {
-            pending |= part == Self::Pending;
-            worst = worst.max(Some(part));
-        }
-        match worst {
-            None => Self::Pending,
-            Some(Self::Compliant) if pending => Self::Pending,
-            Some(worst) => worst,
-        }
+        let worst = parts.into_iter().min_by_key(|part| part.rank());
+        worst.unwrap_or_default()
     }
 }
 
 impl fmt::Display for Compliance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Compliance {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|c| c.as_str() == text).ok_or_else(|| {
-            format!(
-                "compliance {text:?} is unknown; use Pending, Compliant, Limit, Violation or Error"
-            )
-        })
+        f.pad(self.name())
     }
 }
 
@@ -88,10 +97,12 @@ mod tests {
     }
 
     #[test]
-    fn parse_reads_every_name() {
-        for c in Compliance::ALL {
-            assert_eq!(c.to_string().parse::<Compliance>().unwrap(), c);
+    fn from_name_reads_every_name() {
+        for (rank, c) in Compliance::WORST_FIRST.into_iter().enumerate() {
+            assert_eq!(c.rank(), rank);
+            assert_eq!(c.to_string(), c.name());
+            assert_eq!(Compliance::from_name(&c.name().to_lowercase()), Some(c));
         }
-        assert!("compliant".parse::<Compliance>().is_err());
+        assert_eq!(Compliance::from_name("Violated"), None);
     }
 }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use regex::Regex;
-use tautline_api::{
-    CostProvider, Metadata, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
-};
+use tautline_api::{CostProvider, Metadata, RuleProvider as RuleScript};
 use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
     Compliance, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, ProviderError,
@@ -96,7 +94,7 @@ impl Scripted {
                     targets: targets
                         .map(|t| Ok((t.name.clone(), pattern::target(&t.reference)?)))
                         .collect::<Result<_, _>>()?,
-                    value: compliance(s.spec.value),
+                    value: s.spec.value,
                     reason: s.spec.reason.clone(),
                 })
             };
@@ -126,16 +124,6 @@ fn valid<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> O
             tracing::warn!("{kind} {namespace}/{name} is ignored: {error}");
         })
         .ok()
-}
-
-fn compliance(value: ApiCompliance) -> Compliance {
-    match value {
-        ApiCompliance::Pending => Compliance::Pending,
-        ApiCompliance::Compliant => Compliance::Compliant,
-        ApiCompliance::Limit => Compliance::Limit,
-        ApiCompliance::Violation => Compliance::Violation,
-        ApiCompliance::Error => Compliance::Error,
-    }
 }
 
 impl RuleProvider for Scripted {

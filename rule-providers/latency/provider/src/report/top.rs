@@ -101,7 +101,7 @@ impl TopPair {
         let share = |(figure, limit): (u64, u64)| (limit > 0).then(|| figure as f64 / limit as f64);
         Self {
             limit_share: rtt.rtt_micros.zip(bounds.limit).and_then(share),
-            compliance: compliance(rtt, active).as_str().to_owned(),
+            compliance: compliance(rtt, active).name().to_owned(),
             apart: pair::apart(&directions),
             age_micros: measured.filter_map(|d| d.age_micros).min(),
             effective: rtt,
