@@ -42,16 +42,14 @@ impl<T> Window<T> {
         let mut pages = all.chunks(size);
         let page = request.number("page")?.unwrap_or(1);
         let page = page.clamp(1, pages.len().max(1));
+
+        let count = pages.len().max(1);
+        let shown = pages.nth(page - 1).unwrap_or_default();
         Ok(Self {
             total: all.len(),
             page,
-            pages: pages.len().max(1),
-            rows: pages
-                .nth(page - 1)
-                .unwrap_or_default()
-                .iter()
-                .map(row)
-                .collect(),
+            pages: count,
+            rows: shown.iter().map(row).collect(),
         })
     }
 

@@ -92,10 +92,8 @@ impl PageRequest {
 
     /// Returns a field of the query; `None` if it is absent or empty.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.query
-            .get(name)
-            .map(String::as_str)
-            .filter(|v| !v.is_empty())
+        let value = self.query.get(name).map(String::as_str);
+        value.filter(|value| !value.is_empty())
     }
 
     /// Returns whether the query has one of the fields.
@@ -202,10 +200,8 @@ pub(crate) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a
 
 /// Returns a path of escaped segments, such as `/bindings/shop/web-1`.
 pub(crate) fn path(segments: &[&str]) -> String {
-    segments
-        .iter()
-        .map(|s| format!("/{}", escaped(s)))
-        .collect()
+    let segments = segments.iter();
+    segments.map(|s| format!("/{}", escaped(s))).collect()
 }
 
 /// Escapes text for a segment of a path or a field of a query.

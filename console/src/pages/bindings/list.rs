@@ -72,13 +72,11 @@ impl<'a> Filter<'a> {
     /// Returns whether a binding matches all fields except the compliance.
     fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
         let namespace = binding.metadata.namespace.as_deref();
+        let text = self.text.as_ref();
         self.namespace
             .is_none_or(|wanted| namespace == Some(wanted))
             && self.offer.is_none_or(|offer| offer == binding.spec.offer)
-            && self
-                .text
-                .as_ref()
-                .is_none_or(|text| has_text(binding, text))
+            && text.is_none_or(|text| has_text(binding, text))
     }
 
     /// Returns the command that prints the same bindings. It does not search for the text.
@@ -103,13 +101,10 @@ fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
     let has = |field: &str| field.to_lowercase().contains(text);
     let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
     let mut status = binding.status.iter();
+    let mut targets = binding.spec.targets.values();
     has(&format!("{namespace}/{}", binding.name_any()))
         || status.any(|status| has(&status.first_reason))
-        || binding
-            .spec
-            .targets
-            .values()
-            .any(|target| has(&target.name))
+        || targets.any(|target| has(&target.name))
 }
 
 pub(in super::super) fn page(request: &PageRequest) -> PageResult {

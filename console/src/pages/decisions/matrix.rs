@@ -141,11 +141,8 @@ impl Decision<'_> {
     }
 
     fn cell_state(&self, at: usize, rule: usize) -> CellState {
-        let answered = self
-            .record
-            .rules
-            .get(rule)
-            .is_some_and(|r| r.outcome == "OK");
+        let rule_record = self.record.rules.get(rule);
+        let answered = rule_record.is_some_and(|r| r.outcome == "OK");
         let line = self.record.nodes[at].costs.get(rule);
         let scale = self.scales.get(rule).and_then(Option::as_ref);
         match (answered, line.and_then(|line| line.cost)) {
@@ -209,18 +206,16 @@ pub(super) struct MapRow {
 impl Row {
     /// Returns the row of a node that was not in the request.
     pub fn excluded(excluded: &Excluded) -> Self {
+        let reason = excluded.reason.as_deref();
         Self {
             node: excluded.node.clone(),
-            verdict: match excluded.reason {
+            verdict: match reason {
                 Some(_) => Verdict::KeptOut,
                 None => Verdict::NotAsked,
             },
             rank: None,
             score: None,
-            reason: excluded
-                .reason
-                .as_deref()
-                .map(|r| clean(r, MAX_REASON_CHARS)),
+            reason: reason.map(|r| clean(r, MAX_REASON_CHARS)),
             cells: Vec::new(),
         }
     }

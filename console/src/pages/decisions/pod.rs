@@ -105,17 +105,15 @@ async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<V
     let Rounds { records, unknown } = or_problem(rounds, "", &mut problems);
     let chosen = records.iter().position(|r| Some(r.at_unix_millis) == at);
     let record = records.get(chosen.unwrap_or_default());
-    let asked = record
-        .into_iter()
-        .flat_map(|r| &r.nodes)
-        .map(|n| n.node.clone());
+    let asked = record.into_iter().flat_map(|r| &r.nodes);
+    let asked = asked.map(|n| n.node.clone());
     let known = match read {
         Ok(Some(pod)) => Some(unbound(pod)),
         // The index does not keep the constraints of a pod with a node.
-        _ => snapshot
-            .pod(namespace, pod)
-            .filter(|p| p.node.is_none())
-            .map(|p| (**p).clone()),
+        _ => {
+            let pod = snapshot.pod(namespace, pod).filter(|p| p.node.is_none());
+            pod.map(|pod| (**pod).clone())
+        }
     };
     let has_pod = known.is_some();
     let excluded = excluded(&snapshot, known, asked.collect::<HashSet<_>>()).await?;

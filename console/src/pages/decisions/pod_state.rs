@@ -61,21 +61,17 @@ impl PodState {
         };
         let candidates = snapshot.candidate_offers(&identity.namespace, &identity.labels);
         let governing = candidates.filter(|e| constraints::governs(&e.offer, &identity));
+        let governing = governing.take(MAX_OFFERS).map(|e| e.offer.name.to_string());
+        let phase = status.and_then(|s| s.phase.as_deref());
         let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
         Self {
             exists: true,
             node: node.filter(|n| !n.is_empty()),
-            phase: clean(
-                status.and_then(|s| s.phase.as_deref()).unwrap_or_default(),
-                40,
-            ),
+            phase: clean(phase.unwrap_or_default(), 40),
             scheduler: clean(scheduler.unwrap_or(DEFAULT_SCHEDULER), 260),
             scheduling_gates: gates.map(|g| clean(&g.name, 80)).collect(),
             message: scheduled.and_then(|c| Some(clean(c.message.as_deref()?, MAX_MESSAGE_CHARS))),
-            offers: governing
-                .take(MAX_OFFERS)
-                .map(|e| e.offer.name.to_string())
-                .collect(),
+            offers: governing.collect(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             problem: None,
         }

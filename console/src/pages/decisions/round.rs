@@ -125,9 +125,11 @@ impl Round {
             node,
         };
         let columns = columns(request, record);
+        let node = request.field("node");
         let show = request.choice("show", &SHOWS.map(|(name, show, _)| (name, show)))?;
         let rows = shown(show.unwrap_or(Show::All), record, excluded);
         let rules = record.rules.iter().enumerate().take(MAX_RULES);
+        let names = columns.iter().map(|i| record.rules[*i].rule.clone());
         Ok(Self {
             at_unix_millis: record.at_unix_millis,
             took_micros: record.took_micros,
@@ -138,13 +140,8 @@ impl Round {
             rules: rules.map(|(i, rule)| decision.rule(i, rule)).collect(),
             rules_left_out: record.rules.len().saturating_sub(MAX_RULES),
             reasons: reasons(record, excluded),
-            why_not: request
-                .field("node")
-                .map(|node| WhyNot::new(&decision, node.trim())),
-            columns: columns
-                .iter()
-                .map(|i| record.rules[*i].rule.clone())
-                .collect(),
+            why_not: node.map(|node| WhyNot::new(&decision, node.trim())),
+            columns: names.collect(),
             map: decision.map(&columns),
             nodes: Window::new(request, &rows, |row| match row {
                 RowOf::Asked(at) => decision.row(*at, &columns),
@@ -228,11 +225,8 @@ impl Reason {
 impl Decision<'_> {
     fn rule(&self, i: usize, rule: &RuleRecord) -> Rule {
         let scale = self.scales.get(i).and_then(Option::as_ref);
-        let costs = self
-            .record
-            .nodes
-            .iter()
-            .filter_map(|n| n.costs.get(i)?.cost);
+        let nodes = self.record.nodes.iter();
+        let costs = nodes.filter_map(|n| n.costs.get(i)?.cost);
         Rule {
             record: rule.clone(),
             lowest: scale.map(|s| s.low),

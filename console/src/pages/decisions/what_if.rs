@@ -72,22 +72,17 @@ impl WhatIf {
         answers: &RecordedAnswers<'_>,
         recorded_ranks: &[Option<usize>],
     ) -> PageResult<Self> {
-        let of_costs = record
-            .rules
-            .iter()
-            .filter(|r| r.outcome == "OK")
-            .take(MAX_SLIDERS);
+        let of_costs = record.rules.iter().filter(|r| r.outcome == "OK");
+        let of_costs = of_costs.take(MAX_SLIDERS);
         let weights = of_costs.map(|rule| {
             let weight = weight(request, rule)?;
+            let max = weight.max(rule.weight.saturating_mul(2)).max(10);
             Ok(Weight {
                 offer: rule.offer.clone(),
                 rule: rule.rule.clone(),
                 recorded: rule.weight,
                 weight,
-                max: 10
-                    .max(rule.weight.saturating_mul(2))
-                    .max(weight)
-                    .min(MAX_WEIGHT),
+                max: max.min(MAX_WEIGHT),
                 field: field(rule),
             })
         });

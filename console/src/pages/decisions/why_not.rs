@@ -127,9 +127,8 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
 fn rule_name(rule: &RuleRecord) -> String {
     let mut name = format!("Rule {} of offer {}", rule.rule, rule.offer);
     let bounds = [("request", &rule.request), ("limit", &rule.limit)];
-    let values: Vec<String> = bounds
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
+    let values = bounds.iter().filter(|(_, value)| !value.is_empty());
+    let values: Vec<String> = values
         .map(|(what, value)| format!("{what} {value}"))
         .collect();
     if !values.is_empty() {
@@ -215,11 +214,8 @@ fn deciding_rule(
     best: usize,
 ) -> Option<usize> {
     let weights = |offer: &str| -> u128 {
-        let of_offer = record
-            .rules
-            .iter()
-            .zip(scales)
-            .filter(|(r, s)| r.offer == offer && s.is_some());
+        let of_offer = record.rules.iter().zip(scales);
+        let of_offer = of_offer.filter(|(r, s)| r.offer == offer && s.is_some());
         of_offer.map(|(r, _)| u128::from(r.weight)).sum()
     };
     let above = |(i, scale): (usize, &Option<RuleScale>)| {

@@ -93,8 +93,10 @@ impl NodeBars {
         }
     }
 
-    pub(super) fn bars(&self) -> impl Iterator<Item = &Bar> {
-        self.pools.iter().flat_map(|pool| &pool.bars)
+    /// Returns whether the use of a card is known.
+    pub(super) fn is_measured(&self) -> bool {
+        let mut bars = self.pools.iter().flat_map(|pool| &pool.bars);
+        bars.any(|bar| bar.used.is_some())
     }
 }
 

@@ -120,10 +120,8 @@ async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
         .iter()
         .map(|(node, _)| NodeBars::new(&NodeTop::new(node, snapshot, known, uses.node(node.name))))
         .collect();
-    let measured = rows
-        .iter()
-        .flat_map(NodeBars::bars)
-        .any(|bar| bar.used.is_some());
+    let warnings = summary.warnings.iter();
+    let warnings = warnings.map(|w| clean(w, MAX_WARNING_CHARS));
     let given = (summary.agents <= MAX_NODES_WITH_USE).then(|| Given::new(nodes.iter(), &uses));
     Ok(View {
         sums: Sums::new(&inspected.totals, summary),
@@ -131,7 +129,7 @@ async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
         classes: Classes::new(&summary.fragmentation),
         what_if: answer.flatten(),
         what_if_error,
-        measured,
+        measured: rows.iter().any(NodeBars::is_measured),
         nodes: Window {
             rows,
             total: chosen.len(),
@@ -141,11 +139,7 @@ async fn view(request: &PageRequest, filter: &Filter<'_>) -> PageResult<View> {
         cluster_nodes: nodes.len(),
         given: given.flatten().map(GivenIdle::new),
         use_error,
-        warnings: summary
-            .warnings
-            .iter()
-            .map(|w| clean(w, MAX_WARNING_CHARS))
-            .collect(),
+        warnings: warnings.collect(),
         warning_count: summary.warning_count,
         choices: Choices {
             products: summary.products.iter().cloned().collect(),

@@ -92,12 +92,11 @@ async fn view(request: &PageRequest, name: &str) -> PageResult<View> {
         .take(MAX_WARNINGS);
     let warnings = all.map(|w| clean(&w, MAX_WARNING_CHARS)).collect();
     let bars = NodeBars::new(&top);
-    let measured = bars.bars().any(|bar| bar.used.is_some());
     Ok(View {
         cordoned: snapshot.node(name).is_some_and(|n| n.unschedulable),
         pods,
         fits: fits(inspection, node),
-        measured,
+        measured: bars.is_measured(),
         node: bars,
         use_error,
         warnings,

@@ -77,10 +77,8 @@ impl View {
 }
 
 fn jitter(d: &Direction) -> Option<u64> {
-    let (p50, p95) = d
-        .p50_micros
-        .zip(d.p95_micros)
-        .filter(|_| d.samples >= MIN_JITTER_SAMPLES)?;
+    let both = d.p50_micros.zip(d.p95_micros);
+    let (p50, p95) = both.filter(|_| d.samples >= MIN_JITTER_SAMPLES)?;
     Some(p95.saturating_sub(p50).max(1))
 }
 
@@ -154,11 +152,7 @@ fn directions(view: &View) -> Markup {
 
 fn direction(d: &Direction, jitter: Option<u64>) -> Markup {
     let figure = |micros: Option<u64>| or_dash(micros.map(exact).unwrap_or_default());
-    let windows: Vec<String> = d
-        .window_micros
-        .iter()
-        .map(|micros| exact(*micros))
-        .collect();
+    let windows: Vec<String> = d.window_micros.iter().copied().map(exact).collect();
     let tone = match d.state {
         State::Measured => "good",
         State::Stale => "near",

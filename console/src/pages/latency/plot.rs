@@ -51,11 +51,8 @@ pub(super) fn render(report: &PairReport) -> Markup {
         return html! {};
     };
     let axis = Axis::new(most);
-    let measured: Vec<&Direction> = report
-        .directions
-        .iter()
-        .filter(|d| has_figures(d))
-        .collect();
+    let mut measured: Vec<&Direction> = report.directions.iter().collect();
+    measured.retain(|d| d.median_micros.is_some() || d.p50_micros.is_some());
     let mut rows = measured.len() as u64;
     let estimate_y = TOP_PX + rows * ROW_PX + ROW_PX / 2;
     rows += u64::from(report.estimate.is_some());
@@ -129,10 +126,6 @@ fn ticks(axis: Axis, height: u64) -> Markup {
             }
         }
     }
-}
-
-fn has_figures(d: &Direction) -> bool {
-    d.median_micros.is_some() || d.p50_micros.is_some()
 }
 
 /// Returns the limits of the latency rules, without duplicates.

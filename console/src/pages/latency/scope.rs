@@ -14,10 +14,8 @@ pub(super) fn zones(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
     let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for node in snapshot.nodes() {
         let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE);
-        zones
-            .entry(zone.to_owned())
-            .or_default()
-            .push(node.name.to_string());
+        let nodes = zones.entry(zone.to_owned()).or_default();
+        nodes.push(node.name.to_string());
     }
     zones.values_mut().for_each(|nodes| nodes.sort_unstable());
     zones

@@ -95,15 +95,10 @@ impl Tiles<'_> {
     pub(super) fn render(&self) -> Markup {
         let names = &self.report.names;
         let few = names.len() <= MAX_NAMES_WITH_FIGURES;
-        let names: Vec<String> = short_names(names)
-            .iter()
-            .map(|name| clean(name, MAX_NAME_CHARS))
-            .collect();
-        let longest = names
-            .iter()
-            .map(|name| name.chars().count())
-            .max()
-            .unwrap_or(0);
+        let names = short_names(names);
+        let names: Vec<String> = names.iter().map(|n| clean(n, MAX_NAME_CHARS)).collect();
+        let lengths = names.iter().map(|name| name.chars().count());
+        let longest = lengths.max().unwrap_or(0);
         let label = longest * LETTER_TENTHS / 10 + 10;
         let (wide, high) = if few { (58, 26) } else { (20, 20) };
         let layout = Layout {
@@ -147,21 +142,14 @@ impl Tiles<'_> {
         let (x, y) = (layout.left + j * layout.wide, layout.top + i * layout.high);
         let effective = cell.effective;
         let far = self.limit.and_then(|limit| is_within(cell, limit)) == Some(false);
-        let colour = effective
-            .rtt_micros
-            .zip(scale)
-            .filter(|_| effective.basis != Basis::Same);
+        let colour = effective.rtt_micros.zip(scale);
+        let colour = colour.filter(|_| effective.basis != Basis::Same);
         let colour = colour.map(|(micros, scale)| Rgb::at(scale.place(micros)));
-        let (fill, ink) = match colour {
-            Some(colour) if !far => (
-                colour.hex(),
-                if colour.is_bright() {
-                    "ink dark"
-                } else {
-                    "ink light"
-                },
-            ),
-            _ => (String::new(), "ink"),
+        let colour = colour.filter(|_| !far);
+        let ink = match colour.map(Rgb::is_bright) {
+            Some(true) => "ink dark",
+            Some(false) => "ink light",
+            None => "ink",
         };
         let mut class = format!("t {}", class(effective.basis));
         if far {
@@ -170,7 +158,7 @@ impl Tiles<'_> {
         let size = if few { "" } else { " small" };
         let text = marked_figure(effective);
         let shape = html! {
-            rect class={ (class) (size) } x=(x) y=(y) fill=[(!fill.is_empty()).then_some(fill)] {}
+            rect class={ (class) (size) } x=(x) y=(y) fill=[colour.map(Rgb::hex)] {}
             @if few || text == "x" {
                 text class=(ink) x=(x + layout.wide / 2) y=(y + layout.high / 2 + 4) { (text) }
             }

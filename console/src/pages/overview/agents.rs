@@ -35,13 +35,8 @@ fn fewest(answers: &[AdminAnswer]) -> Result<Option<u64>> {
 fn agents(answer: &AdminAnswer) -> Option<u64> {
     let text = std::str::from_utf8(&answer.body).ok()?;
     let mut lines = text.lines();
-    lines.find_map(|l| {
-        l.strip_prefix(METRIC)?
-            .strip_prefix(' ')?
-            .trim()
-            .parse()
-            .ok()
-    })
+    let value = lines.find_map(|line| line.strip_prefix(METRIC)?.strip_prefix(' '))?;
+    value.trim().parse().ok()
 }
 
 #[cfg(test)]

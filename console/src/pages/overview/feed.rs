@@ -116,10 +116,8 @@ fn action(decision: &Decision) -> Option<Entry> {
 fn newest(
     bindings: &[Arc<ConstraintPolicyBinding>],
 ) -> impl Iterator<Item = &Arc<ConstraintPolicyBinding>> {
-    let mut all: Vec<_> = bindings
-        .iter()
-        .filter(|b| changed_at(b).is_some())
-        .collect();
+    let changed = bindings.iter().filter(|b| changed_at(b).is_some());
+    let mut all: Vec<_> = changed.collect();
     let order = |b: &&Arc<ConstraintPolicyBinding>| (Reverse(changed_at(b)), b.compliance().rank());
     if all.len() > MAX_ENTRIES {
         all.select_nth_unstable_by_key(MAX_ENTRIES - 1, order);

@@ -70,27 +70,24 @@ fn waiting(waiting: &Waiting) -> Markup {
         ("gated", "with scheduling gates", waiting.gated),
         ("other", "other reasons, or not tried yet", waiting.other),
     ];
-    tile(
-        "Pods without a node",
-        "/decisions?view=waiting",
-        &html! {
-            p .figure { (waiting.total) }
-            @if waiting.total == 0 {
-                p .dim { "Every pod has a node." }
-            } @else {
-                ul .counts .lines {
-                    @for r in waiting.rules.iter().take(8) {
-                        li { a href=(link(&r.rule)) { "rule " (draw::clean(&r.rule, 60)) } " " b { (r.pods) } }
-                    }
-                    @for (reason, text, pods) in rest {
-                        @if pods > 0 {
-                            li { a href=(link(reason)) { (text) } " " b { (pods) } }
-                        }
+    let content = html! {
+        p .figure { (waiting.total) }
+        @if waiting.total == 0 {
+            p .dim { "Every pod has a node." }
+        } @else {
+            ul .counts .lines {
+                @for r in waiting.rules.iter().take(8) {
+                    li { a href=(link(&r.rule)) { "rule " (draw::clean(&r.rule, 60)) } " " b { (r.pods) } }
+                }
+                @for (reason, text, pods) in rest {
+                    @if pods > 0 {
+                        li { a href=(link(reason)) { (text) } " " b { (pods) } }
                     }
                 }
             }
-        },
-    )
+        }
+    };
+    tile("Pods without a node", "/decisions?view=waiting", &content)
 }
 
 fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> Markup {
@@ -143,10 +140,8 @@ fn gpu(gpu: &Part<Gpu>) -> Markup {
 }
 
 fn cards(gpu: &Gpu) -> Markup {
-    let useless = gpu
-        .useless_milli
-        .unwrap_or(0)
-        .clamp(0, gpu.idle_milli.max(0));
+    let useless = gpu.useless_milli.unwrap_or(0);
+    let useless = useless.clamp(0, gpu.idle_milli.max(0));
     let idle = gpu.idle_milli - useless;
     let amounts = [
         ("u-used", "given to pods", gpu.held_milli),
@@ -212,16 +207,13 @@ fn counts(view: &Overview) -> Markup {
             count.to_string()
         }
     };
-    tile(
-        "Cluster",
-        "/policies",
-        &html! {
-            p .figure { (count(lists::NODES, view.nodes)) " nodes" }
-            ul .counts .lines {
-                li { "pods " b { (count(lists::PODS, view.pods)) } }
-                li { a href="/policies" { "offers" } " " b { (count(lists::OFFERS, view.offers)) } }
-                li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
-            }
-        },
-    )
+    let content = html! {
+        p .figure { (count(lists::NODES, view.nodes)) " nodes" }
+        ul .counts .lines {
+            li { "pods " b { (count(lists::PODS, view.pods)) } }
+            li { a href="/policies" { "offers" } " " b { (count(lists::OFFERS, view.offers)) } }
+            li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
+        }
+    };
+    tile("Cluster", "/policies", &content)
 }

@@ -144,11 +144,9 @@ pub(super) fn view(request: &PageRequest) -> PageResult<View> {
 }
 
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
-    let unanswered: Vec<String> = view
-        .unanswered
-        .iter()
-        .map(|rule| format!("rule {rule}: no Service answers it: label one {LABEL}{rule}=enabled"))
-        .collect();
+    let label =
+        |rule| format!("rule {rule}: no Service answers it: label one {LABEL}{rule}=enabled");
+    let unanswered: Vec<String> = view.unanswered.iter().map(label).collect();
     html! {
         p .dim {
             "A Service with the label " code { (LABEL) "RULE=enabled" } " answers a rule: one in the \

@@ -16,13 +16,8 @@ use crate::{
 };
 
 pub(super) fn section(round: &Round, request: &PageRequest, namespace: &str) -> Markup {
-    let longest = round
-        .rules
-        .iter()
-        .map(|r| r.record.took_micros)
-        .max()
-        .unwrap_or(0)
-        .max(1);
+    let times = round.rules.iter().map(|r| r.record.took_micros);
+    let longest = times.max().unwrap_or(0).max(1);
     html! {
         h2 { "Rules and providers" }
         (styled_table(

@@ -50,10 +50,8 @@ pub(super) fn question(
         }
     };
     let absent = |what: String| PageError::absent(format!("there is no {what}"));
-    let to = request
-        .field("to")
-        .filter(|to| *to != zone)
-        .map(str::to_owned);
+    let to = request.field("to").filter(|to| *to != zone);
+    let to = to.map(str::to_owned);
     let mut names = Vec::new();
     for zone in [Some(&zone), to.as_ref()].into_iter().flatten() {
         let of_zone = zones.remove(zone);
@@ -117,13 +115,10 @@ impl Question {
         };
         let list: Vec<String> = asked.iter().flatten().map(|name| escaped(name)).collect();
         let members = |names: &Vec<&str>| names.iter().map(|n| (*n).to_owned()).collect();
+        let labels = ranges.iter().map(|range| scope::label(names, range));
         Self {
             path: format!("/latency/matrix?by=node&nodes={}", list.join(",")),
-            groups: ranges
-                .iter()
-                .map(|range| scope::label(names, range))
-                .zip(asked.iter().map(members))
-                .collect(),
+            groups: labels.zip(asked.iter().map(members)).collect(),
             ranges,
             only: None,
         }
