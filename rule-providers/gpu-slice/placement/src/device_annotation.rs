@@ -1,7 +1,5 @@
 //! The annotation that names a pod's cards: `0:250`, `0:1000,1:1000`, `0:250@4` for a MIG instance.
 
-use std::fmt::Write as _;
-
 use crate::shape::CARD_MILLI;
 
 /// A part of a card, or a whole card, that a pod has.
@@ -72,17 +70,11 @@ fn parse_part(part: &str, milli: u16) -> Result<CardShare, AnnotationError> {
 
 /// Writes the text that [`parse`] reads: `0:250,1:1000`.
 pub fn format(parts: &[CardShare]) -> String {
-    let mut text = String::new();
-    for part in parts {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        _ = write!(text, "{}:{}", part.card, part.milli);
-        if let Some(start) = part.start {
-            _ = write!(text, "@{start}");
-        }
-    }
-    text
+    let text = |part: &CardShare| {
+        let start = part.start.map(|start| format!("@{start}"));
+        format!("{}:{}{}", part.card, part.milli, start.unwrap_or_default())
+    };
+    parts.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 /// Writes the cards without thousandths, as in `alibabacloud.com/gpu-index`: `0-1`.

@@ -61,7 +61,7 @@ pub struct CardPool {
 }
 
 /// A card, and the parts of the card that pods have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Card {
     /// Index of the card on the node, such as `0`.
     pub name: Box<str>,
@@ -113,11 +113,7 @@ impl Card {
     pub(crate) fn new(name: impl Into<Box<str>>) -> Self {
         Self {
             name: name.into(),
-            uuid: None,
-            fault: None,
-            links: CardLinks::default(),
-            mig: None,
-            holders: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -235,19 +231,13 @@ impl Card {
 
 /// Lists the first three of the pods' names, and the number of further ones.
 pub fn list_pods<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
-    let mut text = String::new();
-    let mut more = 0;
-    for (at, name) in names.into_iter().enumerate() {
-        match at {
-            0 => text.push_str(name.as_ref()),
-            1..MAX_NAMES => text.extend([", ", name.as_ref()]),
-            _ => more += 1,
-        }
+    let names: Vec<T> = names.into_iter().collect();
+    let first: Vec<&str> = names.iter().take(MAX_NAMES).map(AsRef::as_ref).collect();
+    let first = first.join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
-    if more > 0 {
-        text += &format!(" and {more} more");
-    }
-    text
 }
 
 impl CardPool {

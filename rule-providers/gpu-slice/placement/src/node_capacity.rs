@@ -100,11 +100,7 @@ impl NodeCapacity {
         if self.memory_bytes < shape.memory_bytes {
             return Err(Shortage::Memory);
         }
-        if self.has_cards(shape) {
-            Ok(())
-        } else {
-            Err(Shortage::Gpu)
-        }
+        self.has_cards(shape).then_some(()).ok_or(Shortage::Gpu)
     }
 
     /// Number of copies of a shape that fit; `None`: no limit, as the shape is empty.

@@ -15,7 +15,7 @@ pub struct PlannedClass {
     pub(crate) cards: u16,
     /// Probability that the next request is of this class, from 0 to 1.
     pub probability: f64,
-    pub(crate) allowed: Box<[bool]>,
+    allowed: Box<[bool]>,
 }
 
 impl PlannedClass {
@@ -103,6 +103,11 @@ impl PlannedClasses {
 
     pub(crate) fn len(&self) -> usize {
         self.classes.len()
+    }
+
+    /// The number of card kinds.
+    pub(crate) fn kind_count(&self) -> usize {
+        self.classes.first().map_or(0, |class| class.allowed.len())
     }
 
     /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected not

@@ -128,12 +128,6 @@ pub fn is_model(product: &str, model: &str) -> bool {
     })
 }
 
-/// Returns whether the product name of GPU feature discovery stands for MIG instances, as with the
-/// strategy `single`: `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
-pub fn is_mig_product(product: &str) -> bool {
-    product.contains("-MIG-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

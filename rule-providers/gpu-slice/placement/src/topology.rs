@@ -75,9 +75,10 @@ impl Topology {
     fn groups(&self, cards: &[usize], level: Level) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for card in cards {
+            let CardLinks { nvlink, numa } = self.links(*card);
             let same = |other: &usize| match level {
-                Level::Nvlink => self.linked(*card, *other),
-                Level::Numa => self.links(*card).numa == self.links(*other).numa,
+                Level::Nvlink => nvlink.is_some() && nvlink == self.links(*other).nvlink,
+                Level::Numa => numa == self.links(*other).numa,
             };
             match groups.iter_mut().find(|g| g.first().is_some_and(same)) {
                 Some(group) => group.push(*card),
@@ -85,11 +86,6 @@ impl Topology {
             }
         }
         groups
-    }
-
-    fn linked(&self, a: usize, b: usize) -> bool {
-        let domain = self.links(a).nvlink;
-        domain.is_some() && domain == self.links(b).nvlink
     }
 
     /// The number of NVLink domains that the cards are in.

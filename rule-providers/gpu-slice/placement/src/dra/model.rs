@@ -112,17 +112,13 @@ impl Device {
     }
 }
 
-/// The value of a device's attribute. Lists, an alpha feature of 1.36, are not supported.
+/// The text of a device's attribute. Other types of values are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// A plain string.
     Text(String),
     /// A semantic version, as text.
     Version(String),
-    /// An integer, not in thousandths.
-    Int(i64),
-    /// A truth value.
-    Bool(bool),
 }
 
 /// An amount of something that a device has, such as memory.
@@ -197,8 +193,6 @@ pub struct Claim {
 /// A request of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRequest {
-    /// Name of the request, unique in the claim.
-    pub name: Box<str>,
     /// Alternatives, the preferred first (`firstAvailable`); one for `exactly`.
     pub alternatives: Vec<ExactRequest>,
 }
@@ -252,8 +246,6 @@ impl Default for Count {
 /// A device that is allocated to a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
-    /// Name of the request; `REQUEST/ALTERNATIVE` for one of several alternatives.
-    pub request: Box<str>,
     /// The allocated device.
     pub device: DeviceId,
     /// True for admin access, which takes nothing from the device.

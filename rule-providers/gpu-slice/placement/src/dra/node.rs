@@ -121,12 +121,10 @@ impl NodeDevices {
         request: &ExactRequest,
     ) -> Result<(), Unavailable> {
         let consumed = self.consumption(position, request)?;
-        let Some(offered) = self.devices.get_mut(position) else {
-            return Err(Unavailable::Held);
-        };
         if request.admin {
             return Ok(());
         }
+        let offered = &mut self.devices[position];
         if !offered.has_shares {
             self.counters[offered.pool].charge(&offered.device().consumes);
         }

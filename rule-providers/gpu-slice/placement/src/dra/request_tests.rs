@@ -17,7 +17,6 @@ fn claim(class: &str, selectors: &[&str], count: Count) -> Claim {
         namespace: "default".into(),
         name: "c".into(),
         requests: vec![ClaimRequest {
-            name: "r".into(),
             alternatives: vec![ExactRequest {
                 class: class.into(),
                 count,

@@ -17,14 +17,7 @@ use crate::{
 /// The cards that a pod's annotation names on a node without an agent; `None`: the pod has no such
 /// annotation.
 pub fn assigned_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
-    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
-    let mut names = POD_DEVICES_ANNOTATIONS.into_iter();
-    let (name, text) = names.find_map(|a| Some((a, pod.annotations.get(a)?)))?;
-    let milli = match name {
-        DEVICES_ANNOTATION => CARD_MILLI,
-        _ => number(POD_MILLI_ANNOTATION).unwrap_or(CARD_MILLI),
-    };
-    Some(device_annotation::parse(text, milli))
+    annotated_cards(pod, &POD_DEVICES_ANNOTATIONS)
 }
 
 /// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes with an
@@ -34,16 +27,22 @@ pub(super) fn assigned_on_node(
     pod: &Pod,
 ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     if has_agent {
-        recorded_cards(pod)
+        annotated_cards(pod, &[DEVICES_ANNOTATION])
     } else {
         assigned_cards(pod)
     }
 }
 
-/// The cards that Tautline's annotation names; `None`: the pod has no such annotation.
-fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
-    let text = pod.annotations.get(DEVICES_ANNOTATION)?;
-    Some(device_annotation::parse(text, CARD_MILLI))
+fn annotated_cards(
+    pod: &Pod,
+    annotations: &[&str],
+) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+    let mut names = annotations.iter();
+    let (name, text) = names.find_map(|name| Some((name, pod.annotations.get(name)?)))?;
+    let milli = pod.annotations.get(POD_MILLI_ANNOTATION);
+    let milli = milli.filter(|_| *name != DEVICES_ANNOTATION);
+    let milli = milli.and_then(|milli| milli.parse().ok());
+    Some(device_annotation::parse(text, milli.unwrap_or(CARD_MILLI)))
 }
 
 /// The precedence of pods with conflicting parts: pods with Tautline's record come first, then
@@ -55,7 +54,7 @@ pub fn seniority(pod: &Pod) -> impl Ord + '_ {
 }
 
 fn is_recorded(pod: &Pod) -> bool {
-    matches!(recorded_cards(pod), Some(Ok(_)))
+    matches!(annotated_cards(pod, &[DEVICES_ANNOTATION]), Some(Ok(_)))
 }
 
 /// Packs the pods, the largest requests first, each on the fullest card with enough room; requests

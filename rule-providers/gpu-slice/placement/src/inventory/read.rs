@@ -12,7 +12,7 @@ use crate::{
         self, CARD_COUNTS, MEMORY_LABEL, PRODUCT_LABELS, REPLICAS_LABEL, SHARED_RESOURCES,
         UNHEALTHY_ANNOTATION, WHOLE_RESOURCE,
     },
-    shape::{CARD_MILLI, CardKind, SharingMode, is_mig_product, units_milli},
+    shape::{CARD_MILLI, CardKind, SharingMode, units_milli},
 };
 
 /// The maximum number of cards of a node; a larger number is a mistake in a label.
@@ -73,8 +73,9 @@ pub fn read<'a>(
         let held = |p: &Pod| milli(p.requests.milli(resource) / 1000);
         pack(cards, pods.clone().map(|p| (p, held(p))));
     };
-    // With the MIG strategy `single`, a unit of the same resource is an instance of the product.
-    let is_instance = is_mig_product(&product);
+    // With the MIG strategy `single`, a unit of the same resource is an instance of the product:
+    // `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
+    let is_instance = product.contains("-MIG-");
     let mut plugin = offered(WHOLE_RESOURCE) > 0;
     let count = offered(WHOLE_RESOURCE);
     if count > 0 && is_instance {

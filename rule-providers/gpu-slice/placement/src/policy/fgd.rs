@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{NodeView, PlacementCost, Policy};
 use crate::{
     node_capacity::NodeCapacity,
-    planned_classes::PlannedClasses,
+    planned_classes::{CardSums, PlannedClasses},
     shape::{CARD_MILLI, Shape},
 };
 
@@ -42,37 +42,36 @@ impl Policy for Fgd {
             }
         }
         let sums = self.types.card_sums(&cards);
-        if shape.share == 0 {
-            let after = self.types.fragmented(cpu, capacity.kind(), &sums);
-            return PlacementCost {
+        let placement = |sums: &CardSums, card: Option<u16>| {
+            let after = self.types.fragmented(cpu, capacity.kind(), sums);
+            PlacementCost {
                 cost: 100 - steps(before, after),
+                card,
                 ..PlacementCost::default()
-            };
-        }
-        let mut best: Option<PlacementCost> = None;
-        for (card, &left) in cards.iter().enumerate() {
-            // Equal cards have equal costs, so only the first one counts.
-            if left < shape.share || cards[..card].contains(&left) {
-                continue;
             }
+        };
+        if shape.share == 0 {
+            return placement(&sums, None);
+        }
+        // Equal cards have equal costs, so only the first one counts.
+        let tried = |card: usize| {
+            let left = cards[card];
+            left >= shape.share && !cards[..card].contains(&left)
+        };
+        let placements = (0..cards.len()).filter(|card| tried(*card)).map(|card| {
+            let left = cards[card];
             let sums = self
                 .types
                 .with_changed_card(&sums, left, left - shape.share);
-            let after = self.types.fragmented(cpu, capacity.kind(), &sums);
-            let cost = 100 - steps(before, after);
-            if best.is_none_or(|b| cost < b.cost) {
-                best = Some(PlacementCost {
-                    cost,
-                    card: Some(card as u16),
-                    ..PlacementCost::default()
-                });
-            }
-        }
+            placement(&sums, Some(card as u16))
+        });
         // Not reached if the shape fits: then a card for the share is left after the whole cards.
-        best.unwrap_or_else(|| PlacementCost {
+        let unplaced = || PlacementCost {
             cost: 100,
             card: capacity.tightest_card(shape),
             ..PlacementCost::default()
-        })
+        };
+        let best = placements.min_by_key(|placement| placement.cost);
+        best.unwrap_or_else(unplaced)
     }
 }

@@ -154,12 +154,8 @@ impl Default for Tautline {
 impl Tautline {
     fn rebuild(&mut self) {
         self.terms = Terms::at(self.turnover, self.pressure);
-        let Terms {
-            cpu,
-            remainder_weight,
-            ..
-        } = self.terms;
-        self.table = UsableTable::new(&self.types, cpu, remainder_weight);
+        let (cpu_weight, remainder_weight) = (self.terms.cpu, self.terms.remainder_weight);
+        self.table = UsableTable::new(&self.types, cpu_weight, remainder_weight);
         let sum = |f: fn(&PlannedClass) -> i64| -> f64 {
             self.types.iter().map(|t| t.probability * f(t) as f64).sum()
         };
@@ -168,7 +164,7 @@ impl Tautline {
         self.cpu_per_gpu = self.terms.mix_cpu * cpu_a_milli;
         self.idle_milli = 0.0;
         self.cards_milli = 0.0;
-        self.usable = vec![0.0; self.table.class_count()];
+        self.usable = vec![0.0; self.types.len()];
         self.weights.clear();
     }
 
@@ -261,8 +257,7 @@ impl Policy for Tautline {
         let all = self.types.iter().enumerate().map(now);
         if self.weights.len() != self.types.len() || all.clone().zip(&self.weights).any(drifted) {
             self.weights = all.collect();
-            let kinds = self.types.iter().map(|t| t.allowed.len()).max();
-            self.weights_by_kind = (0..kinds.unwrap_or(0))
+            self.weights_by_kind = (0..self.types.kind_count())
                 .map(|kind| {
                     let classes = self.table.classes_on(kind as u16);
                     classes.map(|class| self.weights[class]).collect()

@@ -20,7 +20,6 @@ pub(super) struct UsableTable {
     usable_of_card: Vec<f64>,
     remainder_weight: f64,
     by_kind: Vec<Vec<ClassEntry>>,
-    classes: usize,
 }
 
 impl UsableTable {
@@ -31,11 +30,9 @@ impl UsableTable {
     pub(super) fn new(types: &PlannedClasses, cpu_weight: f64, remainder_weight: f64) -> Self {
         let mut table = Self {
             remainder_weight,
-            classes: types.len(),
             ..Self::default()
         };
-        let kinds = types.iter().map(|t| t.allowed.len()).max().unwrap_or(0);
-        table.by_kind.resize_with(kinds, Vec::new);
+        table.by_kind.resize_with(types.kind_count(), Vec::new);
         for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
             let group = table.group(t);
             let rate = t.total_milli() as f64 / (cpu_weight * t.cpu_milli as f64);
@@ -77,10 +74,6 @@ impl UsableTable {
 
     pub(super) fn group_count(&self) -> usize {
         self.groups.len()
-    }
-
-    pub(super) fn class_count(&self) -> usize {
-        self.classes
     }
 
     /// The classes of a kind, in the order of [`Self::usable_by_class`].

@@ -108,8 +108,6 @@ fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device
 fn attribute(attribute: &resource::DeviceAttribute) -> Option<Attribute> {
     let text = attribute.string.clone().map(Attribute::Text);
     text.or_else(|| attribute.version.clone().map(Attribute::Version))
-        .or_else(|| attribute.int.map(Attribute::Int))
-        .or_else(|| attribute.bool.map(Attribute::Bool))
 }
 
 fn capacity(field: &str, of: &resource::DeviceCapacity) -> Result<Capacity, ConvertError> {
@@ -188,7 +186,6 @@ pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
 fn held(field: &str, result: &DeviceRequestAllocationResult) -> Result<Allocation, ConvertError> {
     let field = format!("{field}.consumedCapacity");
     Ok(Allocation {
-        request: result.request.as_str().into(),
         device: DeviceId {
             pool: pool_id(&result.driver, &result.pool),
             device: result.device.as_str().into(),
@@ -217,7 +214,6 @@ fn request(field: &str, request: &DeviceRequest) -> Result<ClaimRequest, Convert
     });
     let all = exactly.into_iter().chain(alternatives);
     Ok(ClaimRequest {
-        name: request.name.as_str().into(),
         alternatives: all
             .map(|(name, r)| exact(&format!("{field}.{name}"), &r))
             .collect::<Result<_, _>>()?,

@@ -50,7 +50,6 @@ fn claim(name: &str, owner: Option<&str>) -> Claim {
         namespace: "ml".into(),
         name: name.into(),
         requests: vec![ClaimRequest {
-            name: "gpu".into(),
             alternatives: vec![ExactRequest {
                 class: "gpu".into(),
                 ..ExactRequest::default()
@@ -194,7 +193,6 @@ async fn drivers_serve_extended_resources_of_their_classes() {
     // A pod has the device.
     let mut held = claim("held", Some("other"));
     held.allocated = Some(vec![tautline_gpu_placement::dra::Allocation {
-        request: "gpu".into(),
         device: tautline_gpu_placement::dra::DeviceId {
             pool: PoolId {
                 driver: "gpu.example.com".into(),

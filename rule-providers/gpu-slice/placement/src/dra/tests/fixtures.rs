@@ -167,7 +167,6 @@ pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
 
 pub(crate) fn holding(name: &str, pool_name: &str, devices: &[&str]) -> Claim {
     let of = |device: &&str| Allocation {
-        request: "r".into(),
         device: DeviceId {
             pool: pool(pool_name),
             device: (*device).into(),
