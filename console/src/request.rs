@@ -235,14 +235,10 @@ impl PageError {
             return http::respond(status, JSON, json!({"error": text}).to_string());
         }
         // A query that is too long to be read must not be repeated in the page.
-        let here = uri.path_and_query().map_or("/", |all| all.as_str());
-        let here = if here.len() > MAX_QUERY_BYTES {
-            "/"
-        } else {
-            here
-        };
+        let here = uri.path_and_query().map(|all| all.as_str());
+        let here = here.filter(|here| here.len() <= MAX_QUERY_BYTES);
         let title = self.status.canonical_reason().unwrap_or("Error");
-        let page = layout::error_page(console, title, &text, here);
+        let page = layout::error_page(console, title, &text, here.unwrap_or("/"));
         http::respond(status, HTML, page.0)
     }
 }

@@ -57,11 +57,10 @@ fn asked(decision: &Decision<'_>, at: usize) -> String {
     } else {
         refused(decision.record, node)
     };
-    let own = match decision.node {
-        Some(own) if own == node.node => "The pod is on it. ",
-        _ => "",
-    };
-    format!("{own}{text}")
+    if decision.node == Some(&*node.node) {
+        return format!("The pod is on it. {text}");
+    }
+    text
 }
 
 /// Explains why a node is not usable: first by the rule of the recorded reason, then by other rules
@@ -69,18 +68,14 @@ fn asked(decision: &Decision<'_>, at: usize) -> String {
 fn refused(record: &Record, node: &NodeRecord) -> String {
     let reason = node.reason.as_deref().unwrap_or_default();
     let first = reason.rsplit_once('/').map_or(reason, |(rule, _)| rule);
-    let mut causes: Vec<(bool, String)> = Vec::new();
-    for (i, rule) in record.rules.iter().enumerate() {
-        if let Some(cause) = cause(rule, node, i) {
-            causes.push((rule.rule != first, cause));
-        }
-    }
+    let rules = record.rules.iter().enumerate();
+    let cause = |(i, rule): (usize, &RuleRecord)| Some((rule.rule != first, cause(rule, node, i)?));
+    let mut causes: Vec<(bool, String)> = rules.filter_map(cause).collect();
     causes.sort_by_key(|(later, _)| *later);
     let causes: Vec<String> = causes.into_iter().take(4).map(|(_, cause)| cause).collect();
-    let name = &node.node;
-    match causes.as_slice() {
-        [] => format!("{name} is not usable: {reason}."),
-        causes => format!("{name} is not usable. {}", causes.join(" ")),
+    match causes.join(" ").as_str() {
+        "" => format!("{} is not usable: {reason}.", node.node),
+        causes => format!("{} is not usable. {causes}", node.node),
     }
 }
 
@@ -106,20 +101,16 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
     if cost >= 0 {
         return None;
     }
-    let code = if line.code.is_empty() {
-        "Unusable"
-    } else {
-        &line.code
-    };
+    let code = Some(&*line.code).filter(|code| !code.is_empty());
+    let code = code.unwrap_or("Unusable");
     let detail = match line.detail.as_str() {
         "" => String::new(),
         detail => format!(": {detail}"),
     };
-    let freeable = if line.freeable {
-        " Removing pods from it could make it usable."
-    } else {
-        ""
-    };
+    let freeable = line
+        .freeable
+        .then_some(" Removing pods from it could make it usable.");
+    let freeable = freeable.unwrap_or_default();
     Some(format!("{name} refuses it with {code}{detail}.{freeable}"))
 }
 
@@ -141,17 +132,13 @@ fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
     let record = decision.record;
     let name = &node.node;
     let rank = |at: usize| decision.ranks.get(at).copied().flatten();
-    let (Some(own), Some(best)) = (
-        rank(at),
-        (0..record.nodes.len()).find(|at| rank(*at) == Some(1)),
-    ) else {
+    let bests = || (0..record.nodes.len()).filter(|at| rank(*at) == Some(1));
+    let (Some(own), Some(best)) = (rank(at), bests().next()) else {
         return format!("{name} is usable, with the score {} of 10.", node.score);
     };
     let offered = record.answer.nodes.contains(&node.node);
     if own == 1 {
-        let tied = (0..record.nodes.len())
-            .filter(|at| rank(*at) == Some(1))
-            .count();
+        let tied = bests().count();
         let ties = match tied {
             1 => format!("{name} is the best node, alone."),
             _ => format!("{name} ties for best with {} other nodes.", tied - 1),
@@ -170,11 +157,8 @@ fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
         };
         return ties + &answer;
     }
-    let offered = if offered {
-        " It was offered to kube-scheduler all the same."
-    } else {
-        ""
-    };
+    let offered = offered.then_some(" It was offered to kube-scheduler all the same.");
+    let offered = offered.unwrap_or_default();
     let winner = &record.nodes[best].node;
     let why = match deciding_rule(record, decision.scales, at, best) {
         Some(rule) => beaten(record, rule, (at, best), winner),

@@ -110,8 +110,7 @@ fn find<'a, 'n>(
 ) -> PageResult<&'n NodeGpus<'a>> {
     let node = nodes.iter().find(|n| **n.name == *name && has_gpus(n));
     node.ok_or_else(|| {
-        let name = clean(name, MAX_NAME_CHARS);
-        PageError::absent(match inspection.snapshot().node(&name) {
+        PageError::absent(match inspection.snapshot().node(name) {
             Some(_) => format!("node {name} has no GPUs"),
             None => format!("there is no node {name}"),
         })

@@ -135,7 +135,7 @@ pub(super) async fn answer(
             .what_if(&requests, Instant::now() + DEADLINE)
     });
     let result = task.await.context("the pods cannot be placed")?;
-    let placed = result.map_err(|error| PageError::bad(clean(&format!("pods: {error}"), 500)))?;
+    let placed = result.map_err(|error| PageError::bad(format!("pods: {error}")))?;
     Ok(Some(Answer::new(&placed, count)))
 }
 

@@ -5,7 +5,6 @@ use tautline_core::duration;
 use tautline_latency::report::units::exact;
 
 use crate::{
-    draw::clean,
     form::hidden,
     request::{PageError, PageRequest, PageResult},
 };
@@ -35,10 +34,7 @@ pub(super) fn read(request: &PageRequest) -> PageResult<Option<u64>> {
     };
     let parsed = duration::parse(text).ok();
     let micros = parsed.and_then(|limit| u64::try_from(limit.as_micros()).ok());
-    let bad = || {
-        let shown = clean(text, 40);
-        PageError::bad(format!("limit={shown}: write a time above 0, as 20ms"))
-    };
+    let bad = || PageError::bad(format!("limit={text}: write a time above 0, as 20ms"));
     let positive = micros.filter(|micros| *micros > 0);
     positive.map(Some).ok_or_else(bad)
 }

@@ -5,10 +5,9 @@ use tautline_latency::{ZONE, report::NO_ZONE};
 
 use super::{
     super::{scope, tiles},
-    Level, MAX_NAME_CHARS,
+    Level,
 };
 use crate::{
-    draw::clean,
     list::Window,
     request::{PageError, PageRequest, PageResult, escaped},
 };
@@ -49,20 +48,18 @@ pub(super) fn question(
             return Ok((Level::Zones, question));
         }
     };
-    let absent = |what: String| PageError::absent(format!("there is no {what}"));
+
     let to = request.field("to").filter(|to| *to != zone);
     let to = to.map(str::to_owned);
     let mut names = Vec::new();
     for zone in [Some(&zone), to.as_ref()].into_iter().flatten() {
         let of_zone = zones.remove(zone);
-        names.extend(
-            of_zone.ok_or_else(|| absent(format!("zone {}", clean(zone, MAX_NAME_CHARS))))?,
-        );
+        names.extend(of_zone.ok_or_else(|| absent(format!("zone {zone}")))?);
     }
     let path = request.field("groups").unwrap_or_default();
     let most = tiles::most_names(longest(&names));
     let names = scope::narrow(names, path, most);
-    let names = names.ok_or_else(|| absent(format!("group {} of the zone", clean(path, 40))))?;
+    let names = names.ok_or_else(|| absent(format!("group {path} of the zone")))?;
     let level = Level::Nodes {
         zone,
         to,
@@ -73,6 +70,10 @@ pub(super) fn question(
     Ok((level, Question::of_nodes(&names, most)))
 }
 
+fn absent(what: String) -> PageError {
+    PageError::absent(format!("there is no {what}"))
+}
+
 /// Returns the question about a node and the other nodes of its zone, of which each page has some.
 fn of_node(
     request: &PageRequest,
@@ -80,9 +81,7 @@ fn of_node(
     name: &str,
 ) -> PageResult<(Level, Question)> {
     let node = snapshot.node(name);
-    let node = node.ok_or_else(|| {
-        PageError::absent(format!("there is no node {}", clean(name, MAX_NAME_CHARS)))
-    })?;
+    let node = node.ok_or_else(|| absent(format!("node {name}")))?;
     let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE).to_owned();
     let mut names = scope::zones(snapshot).remove(&zone).unwrap_or_default();
     names.retain(|other| other != name);
