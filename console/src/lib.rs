@@ -15,7 +15,6 @@ mod events;
 mod form;
 mod inspections;
 mod layout;
-mod list;
 mod live;
 mod pages;
 mod request;

@@ -16,7 +16,7 @@ use crate::{
     admin::decisions,
     draw::{clean_text as clean, or_problem},
     events,
-    pages::policies,
+    pages::{decisions, gpu, policies},
     request::{PageError, PageInfo, PageRequest, PageResult, path},
     shell::quote,
     table::{Number, Text, table},
@@ -170,7 +170,7 @@ fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) 
     Target {
         role: clean(role),
         object: clean(&reference(object, own)),
-        link: pod.map(|_| path(&["decisions", namespace, &object.name])),
+        link: pod.map(|_| decisions::link(namespace, &object.name)),
         node: pod.and_then(|p| p.node.as_deref()).map(str::to_owned),
         exists: !is_pod || pod.is_some(),
     }
@@ -255,7 +255,7 @@ fn targets(view: &View) -> Markup {
                         @if !target.exists { " " span .dim { "(does not exist)" } }
                     }
                     td {
-                        @if let Some(node) = &target.node { a href=(path(&["gpu", node])) { (node) } }
+                        @if let Some(node) = &target.node { a href=(gpu::link(node)) { (node) } }
                         @else { span .dim { "none" } }
                     }
                 }

@@ -14,11 +14,10 @@ use super::{Count, badge, counts, link};
 use crate::{
     console::lists,
     draw, events, form,
-    list::Window,
     pages::policies,
     request::{PageInfo, PageRequest, PageResult},
     shell::quote,
-    table::{Number, Text, styled_table},
+    table::{Number, Text, Window, styled_table},
 };
 
 const MAX_REASON_CHARS: usize = 160;

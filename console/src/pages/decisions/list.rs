@@ -10,9 +10,8 @@ use crate::{
     console::lists,
     draw::{self, clean, error_line, not_known},
     events, form,
-    list::Window,
     request::{PageInfo, PageRequest, PageResult},
-    table::{Number, Text, styled_table},
+    table::{Number, Text, Window, styled_table},
 };
 
 /// The number of waiting pods above the rounds; `view=waiting` lists all.

@@ -7,7 +7,7 @@ use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 use super::fitting::Excluded;
 use crate::{
     draw::{self, clean},
-    list::ROWS_PER_PAGE,
+    table::ROWS_PER_PAGE,
 };
 
 /// The highest level of a scaled cost; the lowest is 0.

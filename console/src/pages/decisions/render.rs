@@ -16,7 +16,7 @@ use crate::{
     console::lists,
     draw::{self, clean, joined},
     form,
-    pages::policies,
+    pages::{gpu, policies},
     request::{self, PageRequest},
     table::{Number, Text, styled_table},
 };
@@ -85,7 +85,7 @@ fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
 fn node_links(node: &str) -> Markup {
     html! {
         b { (clean(node, 260)) } " ("
-        a href=(request::path(&["gpu", node])) { "GPU" } ", "
+        a href=(gpu::link(node)) { "GPU" } ", "
         a href=(request::link("/latency", [("node", node)])) { "latency" }
         ")"
     }

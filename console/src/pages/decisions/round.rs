@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     draw::clean,
-    list::Window,
     request::{PageRequest, PageResult},
+    table::Window,
 };
 
 const MAX_RULES: usize = 40;

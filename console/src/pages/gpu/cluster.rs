@@ -19,8 +19,8 @@ use crate::{
     draw::clean,
     events,
     inspections::{Figures, MAX_WARNING_CHARS, Summary},
-    list::Window,
     request::{PageInfo, PageRequest, PageResult, redirect},
+    table::Window,
 };
 
 /// The maximum number of bars and segments on a page.

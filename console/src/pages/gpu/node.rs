@@ -15,10 +15,10 @@ use crate::{
     draw::{clean, problems},
     events,
     inspections::{MAX_WARNING_CHARS, MAX_WARNINGS},
-    list::Window,
-    request::{PageError, PageInfo, PageRequest, PageResult, path},
+    pages::decisions,
+    request::{PageError, PageInfo, PageRequest, PageResult},
     shell::quote,
-    table::{Number, Text, table},
+    table::{Number, Text, Window, table},
 };
 
 const MAX_CLASSES: usize = 20;
@@ -188,10 +188,9 @@ fn pods(view: &View) -> Markup {
 
 fn pod_row(row: &PodRow, measured: bool) -> Markup {
     let part = &row.part;
-    let pod = path(&["decisions", &part.namespace, &part.pod]);
     html! {
         tr {
-            th scope="row" { a href=(pod) { (bars::pod_name(part)) } }
+            th scope="row" { a href=(decisions::link(&part.namespace, &part.pod)) { (bars::pod_name(part)) } }
             td { (clean(&row.cards, MAX_NAME_CHARS)) }
             td .number { (format::milli(part.milli)) }
             @if measured {

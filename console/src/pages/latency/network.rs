@@ -21,9 +21,9 @@ use super::{
 use crate::{
     draw::clean,
     events,
-    list::Window,
     request::{PageError, PageInfo, PageRequest, PageResult, redirect},
     shell::quote,
+    table::Window,
 };
 
 /// The number of the worst pairs that are shown.

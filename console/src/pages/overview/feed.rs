@@ -13,8 +13,10 @@ use tautline_scheduler_extender::explain::Summary;
 use crate::{
     admin::Decision,
     draw::{self, clean, or_problem},
-    pages::bindings::{self, tone},
-    request,
+    pages::{
+        bindings::{self, tone},
+        decisions,
+    },
 };
 
 /// The maximum number of entries.
@@ -74,7 +76,7 @@ fn round(round: &Summary) -> Entry {
         kind: "round",
         object: format!("{}/{}", round.namespace, round.pod),
         text: round_text(round),
-        link: request::path(&["decisions", &round.namespace, &round.pod]),
+        link: decisions::link(&round.namespace, &round.pod),
         class,
     }
 }

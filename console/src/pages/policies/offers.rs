@@ -20,9 +20,9 @@ use crate::{
     Console,
     console::lists,
     draw::{self, clean_text as clean, not_known},
-    list::Window,
     pages::bindings,
     request::{self, PageRequest, PageResult},
+    table::Window,
 };
 
 const MAX_RULES: usize = 64;

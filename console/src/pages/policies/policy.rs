@@ -10,8 +10,8 @@ use super::{Rule, offer_link, providers::Provider, rules};
 use crate::{
     console::lists,
     draw::{clean_text as clean, joined, not_known, problems},
-    list::Window,
     request::{PageRequest, PageResult},
+    table::Window,
 };
 
 const MAX_RULES: usize = 64;

@@ -13,9 +13,8 @@ use tautline_core::{
 
 use crate::{
     draw::{clean_text as clean, problems},
-    list::Window,
     request::{PageRequest, PageResult},
-    table::{Number, Text, table},
+    table::{Number, Text, Window, table},
 };
 
 const MAX_ADDRESSES: usize = 3;

@@ -6,7 +6,7 @@ use tautline_gpu_slice::report::{CountedTop, format};
 use super::{Bar, MAX_NAME_CHARS, NodeBars, PoolBars, Segment, Used};
 use crate::{
     draw::{clean, key},
-    request::path,
+    pages::decisions,
 };
 
 /// The number of colours of pods. The namespace selects the colour.
@@ -106,7 +106,7 @@ fn pods(bar: &Bar) -> Markup {
         @for (i, pod) in bar.pods.iter().enumerate() {
             @if i > 0 { ", " }
             @if pod.card_is_guessed { abbr title="The device plugin chose the card; this is a guess" { "~" } }
-            a href=(pod_link(pod)) { (pod_name(pod)) }
+            a href=(decisions::link(&pod.namespace, &pod.pod)) { (pod_name(pod)) }
             " " (format::milli(pod.milli))
             @if let Some(used) = pod.used { span .dim { " uses " (used_text(used)) } }
         }
@@ -137,7 +137,7 @@ fn drawing(bar: &Bar, memory: Option<i64>) -> Markup {
                 rect .gpu-lost width="100%" height="14" { title { (bar.health) } }
             }
             @for (pod, start) in bar.pods.iter().zip(&starts) {
-                a href=(pod_link(pod)) tabindex="-1" {
+                a href=(decisions::link(&pod.namespace, &pod.pod)) tabindex="-1" {
                     rect class={ "gpu-pod c" (colour(&pod.namespace)) } x=(percent(*start))
                         width=(width(*start, pod.milli)) height="14" { title { (segment_title(pod)) } }
                 }
@@ -210,10 +210,6 @@ fn counted_row(counted: &CountedTop, measured: bool) -> Markup {
             td .dim { (clean(&counted.product, MAX_NAME_CHARS)) "; only the number of units is known" }
         }
     }
-}
-
-fn pod_link(pod: &Segment) -> String {
-    path(&["decisions", &pod.namespace, &pod.pod])
 }
 
 pub(in super::super) fn pod_name(pod: &Segment) -> String {

@@ -8,8 +8,8 @@ use super::{
     Level,
 };
 use crate::{
-    list::Window,
     request::{PageError, PageRequest, PageResult, escaped},
+    table::Window,
 };
 
 /// The number of a node's peers on a page.
