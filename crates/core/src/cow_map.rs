@@ -12,16 +12,14 @@ const FULL_SHARD_ENTRIES: usize = 16;
 /// The factor by which the number of shards grows.
 const SHARD_GROWTH_FACTOR: usize = 4;
 const MAX_SHARDS: usize = 256;
-/// The number of shards per group: a write after a snapshot copies a group and the list of groups.
-const SHARDS_PER_GROUP: usize = 16;
 
 type Shard<V> = Arc<HashMap<Arc<str>, V>>;
 
 /// A copy-on-write map. A clone costs one reference count. The first write to a shard after it
-/// copies about sixteen entries, or 1/256 of a large map, and about thirty references.
+/// copies about sixteen entries, or 1/256 of a large map, and at most 256 references.
 #[derive(Clone, Debug)]
 pub struct CowMap<V> {
-    groups: Arc<[Arc<[Shard<V>]>]>,
+    shards: Arc<[Shard<V>]>,
     hasher: DefaultHashBuilder,
     len: usize,
 }
@@ -29,56 +27,39 @@ pub struct CowMap<V> {
 impl<V> Default for CowMap<V> {
     fn default() -> Self {
         Self {
-            groups: groups(1),
+            shards: Arc::new([Shard::default()]),
             hasher: DefaultHashBuilder::default(),
             len: 0,
         }
     }
 }
 
-/// Returns `count` empty shards, in groups.
-fn groups<V>(count: usize) -> Arc<[Arc<[Shard<V>]>]> {
-    let empty: Shard<V> = Arc::default();
-    let group: Arc<[Shard<V>]> = vec![empty; count.min(SHARDS_PER_GROUP)].into();
-    vec![group; count.div_ceil(SHARDS_PER_GROUP)].into()
-}
-
-impl<V> CowMap<V> {
-    fn shards(&self) -> impl Iterator<Item = &Shard<V>> {
-        self.groups.iter().flat_map(|group| group.iter())
-    }
-}
-
 impl<V: Clone> CowMap<V> {
-    /// Returns the position of a key's group, and the position of its shard in the group.
-    fn place(&self, key: &str) -> (usize, usize) {
+    /// Returns the position of a key's shard.
+    fn place(&self, key: &str) -> usize {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key.as_bytes());
         // The shard's own table uses the lowest and the highest bits; take bits in between.
-        let hash = (hasher.finish() >> 32) as usize;
-        let (groups, size) = (self.groups.len(), self.groups[0].len());
-        (hash / size % groups, hash % size)
+        (hasher.finish() >> 32) as usize % self.shards.len()
     }
 
     fn shard(&self, key: &str) -> &Shard<V> {
-        let (group, shard) = self.place(key);
-        &self.groups[group][shard]
+        &self.shards[self.place(key)]
     }
 
     fn shard_mut(&mut self, key: &str) -> &mut HashMap<Arc<str>, V> {
-        let (group, shard) = self.place(key);
-        let group = &mut Arc::make_mut(&mut self.groups)[group];
-        Arc::make_mut(&mut Arc::make_mut(group)[shard])
+        let place = self.place(key);
+        Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[place])
     }
 
     fn grow(&mut self) {
-        let count = self.groups.len() * self.groups[0].len();
+        let count = self.shards.len();
         if self.len < FULL_SHARD_ENTRIES * count || count >= MAX_SHARDS {
             return;
         }
-        let old = std::mem::replace(&mut self.groups, groups(SHARD_GROWTH_FACTOR * count));
-        let shards = old.iter().flat_map(|group| group.iter());
-        for (key, value) in shards.flat_map(|shard| shard.iter()) {
+        let more = vec![Shard::default(); SHARD_GROWTH_FACTOR * count].into();
+        let old = std::mem::replace(&mut self.shards, more);
+        for (key, value) in old.iter().flat_map(|shard| shard.iter()) {
             self.shard_mut(key).insert(Arc::clone(key), value.clone());
         }
     }
@@ -127,7 +108,7 @@ impl<V: Clone> CowMap<V> {
 
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        let entries = self.shards().flat_map(|s| s.iter());
+        let entries = self.shards.iter().flat_map(|s| s.iter());
         entries.map(|(k, v)| (&**k, v))
     }
 
@@ -143,25 +124,11 @@ impl<V: Clone> CowMap<V> {
             of: &'a CowMap<V>,
             than: &'a CowMap<V>,
         ) -> impl Iterator<Item = (&'a str, &'a V)> {
-            let alike =
-                of.groups.len() == than.groups.len() && of.groups[0].len() == than.groups[0].len();
-            let groups = if Arc::ptr_eq(&of.groups, &than.groups) {
-                &[][..]
-            } else {
-                &of.groups[..]
-            };
-            let same = move |i: usize, group: &Arc<[Shard<V>]>| {
-                alike && Arc::ptr_eq(group, &than.groups[i])
-            };
-            let changed = groups
-                .iter()
-                .enumerate()
-                .filter(move |(i, group)| !same(*i, group));
-            let shards = changed.flat_map(move |(i, group)| {
-                let shards = group.iter().enumerate();
-                shards.filter(move |(j, s)| !(alike && Arc::ptr_eq(s, &than.groups[i][*j])))
-            });
+            let alike = of.shards.len() == than.shards.len();
+            let is_shared = move |i: usize, shard| alike && Arc::ptr_eq(shard, &than.shards[i]);
+            let shards = of.shards.iter().enumerate();
             shards
+                .filter(move |(i, shard)| !is_shared(*i, shard))
                 .flat_map(|(_, shard)| shard.iter())
                 .map(|(k, v)| (&**k, v))
         }
@@ -174,7 +141,7 @@ impl<V: Clone> CowMap<V> {
 
     /// All keys, in no order.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.shards().flat_map(|s| s.keys())
+        self.shards.iter().flat_map(|s| s.keys())
     }
 
     /// All values, in no order.
