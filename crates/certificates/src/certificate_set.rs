@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use anyhow::{Context, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -14,13 +15,6 @@ use time::OffsetDateTime;
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3600);
 /// The lifetime of a CA that clients have a copy of.
 const KEPT_CA_LIFETIME: Duration = Duration::from_secs(3650 * 24 * 3600);
-
-#[derive(Debug, thiserror::Error)]
-#[error("cannot generate a certificate for {names:?}: {reason}")]
-pub(crate) struct CertificateError {
-    names: BTreeSet<String>,
-    reason: String,
-}
 
 /// The way in which clients learn the CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +87,10 @@ pub(crate) struct CertificateSet {
 
 /// Returns the begin and the end of a certificate's validity. It begins [`MAX_CLOCK_SKEW`] before
 /// now.
-fn validity(now_unix: u64, ends_unix: u64) -> Result<(OffsetDateTime, OffsetDateTime), String> {
+fn validity(now_unix: u64, ends_unix: u64) -> Result<(OffsetDateTime, OffsetDateTime)> {
     let date = |unix: u64| {
         let unix = i64::try_from(unix).unwrap_or(i64::MAX);
-        OffsetDateTime::from_unix_timestamp(unix).map_err(|e| e.to_string())
+        OffsetDateTime::from_unix_timestamp(unix)
     };
     Ok((
         date(now_unix.saturating_sub(MAX_CLOCK_SKEW.as_secs()))?,
@@ -120,11 +114,11 @@ impl Authority {
         params
     }
 
-    fn generate(name: &str, now_unix: u64, ends_unix: u64) -> Result<Self, String> {
+    fn generate(name: &str, now_unix: u64, ends_unix: u64) -> Result<Self> {
         let mut params = Self::params(name);
         (params.not_before, params.not_after) = validity(now_unix, ends_unix)?;
-        let key = KeyPair::generate().map_err(|e| e.to_string())?;
-        let cert = params.self_signed(&key).map_err(|e| e.to_string())?;
+        let key = KeyPair::generate()?;
+        let cert = params.self_signed(&key)?;
         Ok(Self {
             ca: cert.pem(),
             issuer: Issuer::new(params, key),
@@ -132,8 +126,8 @@ impl Authority {
         })
     }
 
-    fn kept(ca: &str, kept: &KeptCa) -> Result<Self, String> {
-        let key = KeyPair::from_pem(&kept.key).map_err(|e| e.to_string())?;
+    fn kept(ca: &str, kept: &KeptCa) -> Result<Self> {
+        let key = KeyPair::from_pem(&kept.key)?;
         Ok(Self {
             ca: ca.to_owned(),
             issuer: Issuer::new(Self::params(&kept.name), key),
@@ -148,18 +142,16 @@ impl Authority {
         (subject, names): (&str, &BTreeSet<String>),
         usage: ExtendedKeyUsagePurpose,
         (now_unix, ends_unix): (u64, u64),
-    ) -> Result<(String, String), String> {
+    ) -> Result<(String, String)> {
         let names = names.iter().cloned().collect::<Vec<_>>();
-        let mut params = CertificateParams::new(names).map_err(|e| e.to_string())?;
+        let mut params = CertificateParams::new(names)?;
         (params.not_before, params.not_after) = validity(now_unix, ends_unix.min(self.ends_unix))?;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.distinguished_name.push(DnType::CommonName, subject);
-        let key = KeyPair::generate().map_err(|e| e.to_string())?;
-        let cert = params
-            .signed_by(&key, &self.issuer)
-            .map_err(|e| e.to_string())?;
+        let key = KeyPair::generate()?;
+        let cert = params.signed_by(&key, &self.issuer)?;
         Ok((cert.pem(), key.serialize_pem()))
     }
 }
@@ -167,17 +159,12 @@ impl Authority {
 impl CertificateSet {
     /// Generates the set that follows `earlier`. With [`Ca::Copied`], it has the CA of `earlier`
     /// while that is valid.
-    pub fn generate(
-        request: Request<'_>,
-        earlier: &CertificateSets,
-    ) -> Result<Self, CertificateError> {
-        Self::signed(request, earlier).map_err(|reason| CertificateError {
-            names: request.names.clone(),
-            reason,
-        })
+    pub fn generate(request: Request<'_>, earlier: &CertificateSets) -> Result<Self> {
+        Self::signed(request, earlier)
+            .with_context(|| format!("cannot generate a certificate for {:?}", request.names))
     }
 
-    fn signed(request: Request<'_>, earlier: &CertificateSets) -> Result<Self, String> {
+    fn signed(request: Request<'_>, earlier: &CertificateSets) -> Result<Self> {
         let Request {
             subject,
             names,
