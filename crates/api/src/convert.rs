@@ -19,7 +19,7 @@ use tautline_core::{
         Target, TargetKind,
     },
     providers, quantity, reference,
-    selector::{Expression, Labels, Selector},
+    selector::{Expression, Selector},
     text,
 };
 
@@ -351,10 +351,6 @@ fn name(meta: &ObjectMeta) -> Arc<str> {
 
 fn namespace(meta: &ObjectMeta) -> Arc<str> {
     meta.namespace.as_deref().unwrap_or("default").into()
-}
-
-fn labels_from(map: Option<&std::collections::BTreeMap<String, String>>) -> Labels {
-    map.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

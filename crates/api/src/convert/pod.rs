@@ -10,8 +10,7 @@ use tautline_core::{
 };
 
 use super::{
-    container_requests_of, created_unix, labels_from, name, namespace, pod_affinity, pod_claims,
-    requests,
+    container_requests_of, created_unix, name, namespace, pod_affinity, pod_claims, requests,
 };
 
 /// The prefixes of annotations that record allocations.
@@ -129,7 +128,7 @@ fn rules_in(message: &str) -> Vec<Box<str>> {
 
 /// Packs labels or annotations.
 pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
-    labels_from(map)
+    map.into_iter().flatten().collect()
 }
 
 fn placement(spec: &PodSpec) -> NodeConstraints {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
-use tautline_core::{pod_affinity::PodTerm, selector::Selector};
+use tautline_core::pod_affinity::PodTerm;
 
 /// The maximum size of one pod's terms in the index. The terms of usual pods take hundreds of
 /// bytes.
@@ -34,8 +34,8 @@ pub(super) fn terms(spec: &PodSpec, namespace: &str, waits: bool) -> Arc<[PodTer
         // A term without a selector selects no pod: anti-affinity allows every node, affinity none.
         match (&api.label_selector, term(api, namespace, anti)) {
             (None, _) if anti => {}
-            (Some(_), Some(term)) if bytes + size(&term) <= MAX_TERMS_BYTES => {
-                bytes += size(&term);
+            (Some(_), Some(term)) if bytes + term.bytes() <= MAX_TERMS_BYTES => {
+                bytes += term.bytes();
                 terms.push(term);
             }
             _ => complete = false,
@@ -65,28 +65,10 @@ fn term(term: &PodAffinityTerm, namespace: &str, anti: bool) -> Option<PodTerm> 
     })
 }
 
-/// Returns the size of a term in bytes, including its texts on the heap.
-fn size(term: &PodTerm) -> usize {
-    let text = |t: &str| size_of::<String>() + t.len();
-    let selector = |s: &Selector| {
-        let labels = s.match_labels.iter().map(|(k, v)| text(k) + text(v));
-        let expressions = s.match_expressions.iter();
-        let expressions = expressions.map(|e| {
-            let values = e.values.iter().map(|v| text(v));
-            size_of::<[usize; 4]>() + text(&e.key) + values.sum::<usize>()
-        });
-        labels.chain(expressions).sum::<usize>()
-    };
-    size_of::<PodTerm>()
-        + selector(&term.selector)
-        + term.namespace_selector.as_ref().map_or(0, selector)
-        + term.namespaces.iter().map(|n| text(n)).sum::<usize>()
-        + term.topology_key.len()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tautline_core::selector::Selector;
 
     use super::*;
 
@@ -153,7 +135,7 @@ mod tests {
         let many = serde_json::Value::Array(vec![one; 4_000]);
         let kept = of("podAntiAffinity", many.clone(), false);
         assert!(!kept.is_empty());
-        assert!(kept.iter().map(size).sum::<usize>() <= MAX_TERMS_BYTES);
+        assert!(kept.iter().map(PodTerm::bytes).sum::<usize>() <= MAX_TERMS_BYTES);
         let kept = of("podAntiAffinity", many, true);
         assert_eq!(kept.last(), Some(&PodTerm::unsatisfiable()));
         let long = json!([{"topologyKey": "zone", "labelSelector": {"matchExpressions": [

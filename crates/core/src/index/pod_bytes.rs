@@ -87,7 +87,7 @@ fn counted(pod: &Pod) -> usize {
 pub(super) fn constraint_bytes(pod: &Pod) -> usize {
     let placement = pod.placement.as_ref();
     placement.map_or(0, |p| placement_bytes(p))
-        + pod.pod_terms.iter().map(term_bytes).sum::<usize>()
+        + pod.pod_terms.iter().map(PodTerm::bytes).sum::<usize>()
 }
 
 fn placement_bytes(of: &NodeConstraints) -> usize {
@@ -120,12 +120,15 @@ fn placement_bytes(of: &NodeConstraints) -> usize {
         + boxes.map(|name| text(name)).sum::<usize>()
 }
 
-fn term_bytes(term: &PodTerm) -> usize {
-    size_of::<PodTerm>()
-        + selector_bytes(&term.selector)
-        + term.namespace_selector.as_ref().map_or(0, selector_bytes)
-        + term.namespaces.iter().map(|name| text(name)).sum::<usize>()
-        + text(&term.topology_key)
+impl PodTerm {
+    /// Returns the size of the term in bytes, with its texts on the heap.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + selector_bytes(&self.selector)
+            + self.namespace_selector.as_ref().map_or(0, selector_bytes)
+            + self.namespaces.iter().map(|name| text(name)).sum::<usize>()
+            + text(&self.topology_key)
+    }
 }
 
 fn selector_bytes(selector: &Selector) -> usize {
