@@ -25,13 +25,12 @@ pub(super) struct PoolCounters {
 impl PoolCounters {
     /// Creates unused counters of sets with different names.
     pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
-        let counter = |(name, total): (&Box<str>, &i64)| {
-            let total = (*total).max(0);
-            (Arc::from(&**name), Counter { total, used: 0 })
-        };
         let set = |set: &CounterSet| {
-            let counters = set.counters.iter().map(counter).collect();
-            (Arc::from(&*set.name), counters)
+            let counters = set.counters.iter().map(|(name, total)| {
+                let total = (*total).max(0);
+                (Arc::from(&**name), Counter { total, used: 0 })
+            });
+            (Arc::from(&*set.name), counters.collect())
         };
         Self {
             sets: sets.into_iter().map(set).collect(),
