@@ -1,14 +1,16 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
 use anyhow::{Context, Error, Result};
+use serde::Serialize;
 use serde_json::Value;
 use tautline_api::manifest;
 use tautline_runtime::{input_files::InputFiles, manifest_files};
 
-use crate::manifests;
+use crate::{EXIT_NO, manifests};
 
 pub(super) struct Document {
     pub(super) file: PathBuf,
@@ -80,5 +82,38 @@ impl fmt::Display for Document {
         };
         let (name, file) = (self.name(), self.file.display());
         write!(f, "{kind} {name} ({file}, document {})", self.number)
+    }
+}
+
+/// The effect of admission on an object.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Effect {
+    Changed,
+    Unchanged,
+    Refused,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+/// Returns the lines of a text for people, without control characters.
+pub(super) fn plain_lines(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(|line| line.replace(char::is_control, ""))
+}
+
+/// Returns the exit code of a check.
+pub(super) fn exit_code(is_ok: bool) -> ExitCode {
+    if is_ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     }
 }

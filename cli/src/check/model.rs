@@ -5,9 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tautline_model_registry::{Kind, defaults, message, review};
 
-use super::documents::{self, Document};
+use super::documents::{self, Document, exit_code, plain_lines};
 use crate::{
-    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -53,11 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     output::print(args.output, &checked, |all| {
         all.iter().map(Checked::text).collect()
     })?;
-    Ok(if checked.iter().all(|c| c.accepted) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_NO)
-    })
+    Ok(exit_code(checked.iter().all(|c| c.accepted)))
 }
 
 impl Checked {
@@ -90,8 +85,7 @@ impl Checked {
             _ = writeln!(out, "  + {path}: {}", operation["value"]);
         }
         if !self.accepted {
-            for line in self.message.lines() {
-                let line: String = line.chars().filter(|c| !c.is_control()).collect();
+            for line in plain_lines(&self.message) {
                 _ = writeln!(out, "  {line}");
             }
         }

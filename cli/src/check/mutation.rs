@@ -10,9 +10,8 @@ use tautline_mutating_policy::{
     SkippedPolicy, StaticCluster, Verdict, defaults,
 };
 
-use super::documents::{self, Document};
+use super::documents::{self, Document, Effect, exit_code};
 use crate::{
-    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -71,14 +70,6 @@ struct Object {
     before: Value,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Effect {
-    Changed,
-    Unchanged,
-    Refused,
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let given = documents::read(&args.file)?;
     let (policies, report) = Policies::load(given.iter().map(|d| &d.value));
@@ -103,11 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     output::print(args.output, &checked, text::of)?;
     let refused = checked.objects.iter().any(|o| o.outcome == Effect::Refused);
-    Ok(if refused || !checked.faults.is_empty() {
-        ExitCode::from(EXIT_NO)
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(exit_code(!refused && checked.faults.is_empty()))
 }
 
 /// A request in the form that policies see.

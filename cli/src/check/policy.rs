@@ -7,9 +7,8 @@ use tautline_api::manifest;
 use tautline_gpu_sharing::{Decision, Mutation, Names, Policy, decide};
 use tautline_runtime::input_files::InputFiles;
 
-use super::documents::{self, Document};
+use super::documents::{self, Document, Effect, exit_code};
 use crate::{
-    EXIT_NO,
     output::{self, Output},
     table::plain,
 };
@@ -55,7 +54,7 @@ struct Checked {
     pod: String,
     file: PathBuf,
     document: usize,
-    outcome: Outcome,
+    outcome: Effect,
     why: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
@@ -75,14 +74,6 @@ struct Container {
     name: String,
     cards: i64,
     shares: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Outcome {
-    Changed,
-    Unchanged,
-    Refused,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -114,12 +105,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         pods,
     };
     output::print(args.output, &report, |r| r.text(&names))?;
-    let refused = report.pods.iter().any(|p| p.outcome == Outcome::Refused);
-    Ok(if refused || !report.bad_rules.is_empty() {
-        ExitCode::from(EXIT_NO)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let refused = report.pods.iter().any(|p| p.outcome == Effect::Refused);
+    Ok(exit_code(!refused && report.bad_rules.is_empty()))
 }
 
 /// Reads the policy of a file, as the webhook does.
@@ -165,10 +152,10 @@ fn pod(document: &Document) -> Option<Value> {
 impl Checked {
     fn of(document: &Document, decision: Decision) -> Self {
         let (outcome, why, change) = match decision {
-            Decision::Unchanged(why) => (Outcome::Unchanged, why.to_string(), None),
-            Decision::Refuse(message) => (Outcome::Refused, message.to_string(), None),
+            Decision::Unchanged(why) => (Effect::Unchanged, why.to_string(), None),
+            Decision::Refuse(message) => (Effect::Refused, message.to_string(), None),
             Decision::Mutate(mutation) => (
-                Outcome::Changed,
+                Effect::Changed,
                 format!("{}; {}", mutation.cause, mutation.source),
                 Some(Change::of(mutation)),
             ),
@@ -185,16 +172,8 @@ impl Checked {
     }
 
     fn text(&self, names: &Names) -> String {
-        let outcome = match self.outcome {
-            Outcome::Changed => "changed",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Refused => "refused",
-        };
-        let mut out = format!(
-            "{}: {outcome}\n  {}\n",
-            plain(&self.title),
-            plain(&self.why)
-        );
+        let (title, why) = (plain(&self.title), plain(&self.why));
+        let mut out = format!("{title}: {}\n  {why}\n", self.outcome);
         for container in self.change.iter().flat_map(|change| &change.containers) {
             let (name, whole, shared) = (plain(&container.name), names.whole(), names.shared());
             // Writing to a string cannot fail.

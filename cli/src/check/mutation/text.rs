@@ -3,8 +3,8 @@ use std::fmt::{self, Write};
 use serde_json::Value;
 use tautline_mutating_policy::{Fault, InvocationEnd, InvocationReport, Mismatch, MutationReport};
 
-use super::{Checked, Effect, Object};
-use crate::table::plain;
+use super::{Checked, Object};
+use crate::{check::documents::plain_lines, table::plain};
 
 pub(super) fn of(checked: &Checked) -> String {
     let mut out = String::new();
@@ -31,12 +31,7 @@ fn write(out: &mut String, checked: &Checked) -> fmt::Result {
 
 impl Object {
     fn write(&self, out: &mut String) -> fmt::Result {
-        let answer = match self.outcome {
-            Effect::Changed => "changed",
-            Effect::Unchanged => "unchanged",
-            Effect::Refused => "refused",
-        };
-        let cost = self.cost_units;
+        let (answer, cost) = (self.outcome, self.cost_units);
         writeln!(out, "{}: {answer}, {cost} cost units", plain(&self.title))?;
         if let Some(refusal) = &self.refusal {
             let (code, reason) = (refusal.code, refusal.reason);
@@ -45,7 +40,7 @@ impl Object {
         for note in &self.notes {
             writeln!(out, "  note: {}", lines(note))?;
         }
-        operations(out, &self.patch, &self.before, "  ")?;
+        operations(out, &self.patch, &self.before)?;
         for invocation in &self.invocations {
             write_invocation(out, invocation)?;
         }
@@ -122,17 +117,17 @@ fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
 }
 
 /// Writes a patch as a diff: removed and added values, at their paths.
-fn operations(out: &mut String, patch: &Value, before: &Value, indent: &str) -> fmt::Result {
+fn operations(out: &mut String, patch: &Value, before: &Value) -> fmt::Result {
     for operation in patch.as_array().into_iter().flatten() {
         let path = operation["path"].as_str().unwrap_or_default();
         let (op, shown) = (operation["op"].as_str().unwrap_or_default(), plain(path));
         if matches!(op, "remove" | "replace")
             && let Some(old) = before.pointer(path)
         {
-            writeln!(out, "{indent}- {shown}: {}", short(old))?;
+            writeln!(out, "  - {shown}: {}", short(old))?;
         }
         if matches!(op, "add" | "replace") {
-            writeln!(out, "{indent}+ {shown}: {}", short(&operation["value"]))?;
+            writeln!(out, "  + {shown}: {}", short(&operation["value"]))?;
         }
     }
     Ok(())
@@ -145,9 +140,5 @@ fn short(value: &Value) -> String {
 
 /// Returns a text of one or several lines, indented.
 fn lines(text: &str) -> String {
-    let lines = text.lines().map(|line| {
-        let line: String = line.chars().filter(|c| !c.is_control()).collect();
-        line
-    });
-    lines.collect::<Vec<_>>().join("\n      ")
+    plain_lines(text).collect::<Vec<_>>().join("\n      ")
 }
