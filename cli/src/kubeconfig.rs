@@ -42,12 +42,8 @@ impl Kubeconfigs {
         let mut inputs = InputFiles::default();
         let mut read = |path: &PathBuf| -> Result<Value> {
             let text = inputs.named(path).map_err(Error::msg)?;
-            let mut documents = manifest::documents(&text)?;
-            Ok(if documents.is_empty() {
-                Value::Null
-            } else {
-                documents.swap_remove(0).value
-            })
+            let first = manifest::documents(&text)?.into_iter().next();
+            Ok(first.map_or(Value::Null, |document| document.value))
         };
         let file = |path: &PathBuf| {
             let value = read(path).with_context(|| format!("kubeconfig {}", path.display()))?;

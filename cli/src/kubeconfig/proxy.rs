@@ -107,19 +107,15 @@ fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
 
 fn is_in(ip: IpAddr, network: &str, bits: &str) -> Option<bool> {
     let bits: u32 = bits.parse().ok()?;
-    Some(match (ip, network.parse().ok()?) {
+    let (differs, width) = match (ip, network.parse().ok()?) {
         (IpAddr::V4(ip), IpAddr::V4(network)) => {
-            let host_bits = 32_u32.checked_sub(bits)?;
-            let differs = ip.to_bits() ^ network.to_bits();
-            differs.checked_shr(host_bits).unwrap_or(0) == 0
+            (u128::from(ip.to_bits() ^ network.to_bits()), 32_u32)
         }
-        (IpAddr::V6(ip), IpAddr::V6(network)) => {
-            let host_bits = 128_u32.checked_sub(bits)?;
-            let differs = ip.to_bits() ^ network.to_bits();
-            differs.checked_shr(host_bits).unwrap_or(0) == 0
-        }
-        _ => false,
-    })
+        (IpAddr::V6(ip), IpAddr::V6(network)) => (ip.to_bits() ^ network.to_bits(), 128),
+        _ => return None,
+    };
+    let host_bits = width.checked_sub(bits)?;
+    Some(differs.checked_shr(host_bits).unwrap_or(0) == 0)
 }
 
 #[cfg(test)]
