@@ -1,6 +1,5 @@
 mod live_servers;
 mod own_cluster;
-mod progress;
 mod tables;
 mod trace;
 mod trace_objects;

@@ -1,9 +1,10 @@
-use std::{num::NonZeroUsize, path::Path, thread};
+use std::{num::NonZeroUsize, path::Path, thread, time::Duration};
 
 use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
 use tautline_gpu_simulator::{Experiment, Figures, PublishedCurves, Trace, report};
 
-use super::{Args, live_servers, progress, tables};
+use super::{Args, live_servers, tables};
 use crate::output;
 
 pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
@@ -23,12 +24,13 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
         args.churn,
     )?;
     let notes = notes(&experiment);
-    let bar = progress::bar(experiment.arrivals());
+    let bar = progress_bar(experiment.arrivals());
     let tell = |arrivals| bar.inc(arrivals);
     let outcomes = if args.wire {
         live_servers::run(&experiment, tell).await?
     } else {
-        experiment.run(cores(), &tell)
+        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        experiment.run(cores, &tell)
     };
     bar.finish_and_clear();
     for note in &notes {
@@ -42,10 +44,6 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     output::print(args.output, &figures, |_| {
         tables::runs(&outcomes, &published)
     })
-}
-
-fn cores() -> NonZeroUsize {
-    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn notes(experiment: &Experiment) -> Vec<String> {
@@ -62,4 +60,16 @@ fn notes(experiment: &Experiment) -> Vec<String> {
          130 % of all GPU was asked for",
         list.join(", ")
     )]
+}
+
+/// Makes a progress bar on standard error, which is hidden if that is not a terminal.
+fn progress_bar(arrivals: u64) -> ProgressBar {
+    let bar = ProgressBar::new(arrivals);
+    let style =
+        ProgressStyle::with_template("{wide_bar} {percent}% of {human_len} arrivals, {eta} left");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
 }
