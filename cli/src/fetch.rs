@@ -57,9 +57,8 @@ async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<D
         Scope::All => Api::all_with(client.clone(), &kind),
         Scope::Namespace(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
     };
-    let mut all = pages(&api, ListParams::default()).await?;
-    all.iter_mut().for_each(drop_managed_fields);
-    Ok(all)
+    let all = pages(&api, ListParams::default()).await?;
+    Ok(all.into_iter().map(without_managed_fields).collect())
 }
 
 /// Reads one object; returns `None` if it does not exist.
@@ -71,10 +70,7 @@ pub(crate) async fn get<K: Kind>(
     let kind = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
     match with_deadline(api.get(name)).await {
-        Ok(mut object) => {
-            drop_managed_fields(&mut object);
-            Ok(Some(object))
-        }
+        Ok(object) => Ok(Some(without_managed_fields(object))),
         // An unknown kind is a 404 too, but its status names no object.
         Err(kube::Error::Api(status)) if status.code == 404 && status.details.is_some() => Ok(None),
         Err(error) => Err(explain_error::<K>(
@@ -85,26 +81,14 @@ pub(crate) async fn get<K: Kind>(
 }
 
 /// Fails if the kind cannot be listed, before a watch begins.
-pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) -> Result<()> {
-    // Only metadata is read, since a malformed object must not fail the check.
-    let params = ListParams::default().limit(1);
-    match with_deadline(api.list_metadata(&params)).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(explain_error::<K>(error, scope)),
-    }
-}
-
-/// Fails if the objects of all namespaces cannot be listed.
-pub(crate) async fn check_all<K>(client: &Client) -> Result<()>
+pub(crate) async fn check<K>(api: &Api<K>, scope: &Scope) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let api = Api::<K>::all(client.clone());
+    // Only metadata is read, since a malformed object must not fail the check.
     let params = ListParams::default().limit(1);
     let listed = with_deadline(api.list_metadata(&params)).await;
-    listed
-        .map(drop)
-        .map_err(|e| explain_error::<K>(e, &Scope::All))
+    listed.map(drop).map_err(|e| explain_error::<K>(e, scope))
 }
 
 pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
@@ -131,8 +115,9 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
 }
 
 /// Removes the managed fields, which are noise here; kubectl leaves them out too.
-fn drop_managed_fields(object: &mut DynamicObject) {
+fn without_managed_fields(mut object: DynamicObject) -> DynamicObject {
     object.metadata.managed_fields = None;
+    object
 }
 
 pub(crate) fn parse<K: Kind>(object: &DynamicObject) -> Result<K> {
@@ -160,28 +145,32 @@ fn explain_error<K: Resource<DynamicType = ()>>(
     scope: &Scope,
 ) -> anyhow::Error {
     let plural = K::plural(&());
-    let why = cause(&error);
-    match error {
-        kube::Error::Api(status) if status.code == 404 => anyhow!(
-            "the cluster does not know {plural} of {}: the custom resource definitions are not \
-             installed; install them with `{} crds | kubectl apply -f -`",
-            K::api_version(&()),
-            program_name::current()
+    let code = match &error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    };
+    let why = match (code, cause(&error)) {
+        (Some(404), _) => {
+            return anyhow!(
+                "the cluster does not know {plural} of {}: the custom resource definitions are not \
+                 installed; install them with `{} crds | kubectl apply -f -`",
+                K::api_version(&()),
+                program_name::current()
+            );
+        }
+        (Some(401), why) => format!(
+            "the cluster does not take these credentials ({why}); renew those of the kubeconfig's \
+             context, or choose another with --context"
         ),
-        kube::Error::Api(status) if status.code == 401 => anyhow!(
-            "{plural} in {scope} cannot be read: the cluster does not take these credentials \
-             ({why}); renew those of the kubeconfig's context, or choose another with --context"
+        (Some(403), why) => {
+            format!("{why}; ask for a role with the verbs get, list and watch on them")
+        }
+        (Some(_), why) => why,
+        (None, why) => format!(
+            "{why}; is the cluster up, and is it the one that --kubeconfig and --context name?"
         ),
-        kube::Error::Api(status) if status.code == 403 => anyhow!(
-            "{plural} in {scope} cannot be read: {why}; ask for a role with the verbs get, list \
-             and watch on them"
-        ),
-        kube::Error::Api(_) => anyhow!("{plural} in {scope} cannot be read: {why}"),
-        _ => anyhow!(
-            "{plural} in {scope} cannot be read: {why}; is the cluster up, and is it the one that \
-             --kubeconfig and --context name?"
-        ),
-    }
+    };
+    anyhow!("{plural} in {scope} cannot be read: {why}")
 }
 
 /// Returns the text of the innermost cause.

@@ -1,8 +1,8 @@
 use std::{collections::HashMap, num::NonZeroUsize};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1;
-use kube::{Api, Client, api::ListParams};
+use kube::{Client, api::ListParams};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::model::{Node, Pod};
 use tautline_gpu_placement::{Inventory, SharingMode, inventory};
@@ -54,14 +54,8 @@ fn of_items(items: &[Item]) -> (Vec<Node>, Vec<Pod>) {
 }
 
 async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
-    let node_api: Api<v1::Node> = Api::all(client.clone());
-    let pod_api: Api<v1::Pod> = Api::all(client);
-    let nodes = fetch::pages(&node_api, ListParams::default())
-        .await
-        .context("nodes cannot be listed; ask for a role with the verb list")?;
-    let pods = fetch::pages(&pod_api, ListParams::default())
-        .await
-        .context("pods cannot be listed; ask for a role with the verb list")?;
+    let nodes = fetch::list_core::<v1::Node>(&client, ListParams::default()).await?;
+    let pods = fetch::list_core::<v1::Pod>(&client, ListParams::default()).await?;
     Ok((
         nodes.iter().map(convert::node).collect(),
         pods.iter().map(convert::pod).collect(),

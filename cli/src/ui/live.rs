@@ -17,6 +17,7 @@ use tautline_console::{
 };
 use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{
+    api_call::within,
     cluster::Cluster,
     error_text::error_text,
     tasks::{self, Tasks},
@@ -27,6 +28,7 @@ use super::serve;
 use crate::{
     fetch,
     replicas::{self, ReplicaArgs},
+    scope::Scope,
 };
 
 const WITHOUT_CLUSTER: &str =
@@ -174,7 +176,9 @@ where
     if !missing.contains(&K::plural(&()).into_owned()) {
         return None;
     }
-    let error = fetch::check_all::<K>(client).await.err()?;
+    let error = fetch::check(&Api::<K>::all(client.clone()), &Scope::All)
+        .await
+        .err()?;
     Some(format!("{error:#}"))
 }
 
@@ -222,10 +226,8 @@ impl Source for ClusterSource {
     fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
         Box::pin(async move {
             let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-            timeout(DEADLINE, api.get_opt(name))
-                .await
-                .with_context(|| format!("no answer within {DEADLINE:?}"))?
-                .with_context(|| format!("pod {namespace}/{name}"))
+            let pod = within(DEADLINE, api.get_opt(name)).await;
+            pod.with_context(|| format!("pod {namespace}/{name}"))
         })
     }
 
@@ -239,11 +241,10 @@ impl Source for ClusterSource {
             let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
             let fields = format!("involvedObject.name={name},involvedObject.kind={kind}");
             let params = ListParams::default().fields(&fields).limit(MAX_EVENTS);
-            let list = timeout(DEADLINE, api.list(&params))
-                .await
-                .with_context(|| format!("no answer within {DEADLINE:?}"))?
-                .with_context(|| format!("events in namespace {namespace}"))?;
-            Ok(list.items)
+            let list = within(DEADLINE, api.list(&params)).await;
+            Ok(list
+                .with_context(|| format!("events in namespace {namespace}"))?
+                .items)
         })
     }
 }
