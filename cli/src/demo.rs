@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     } else {
         TrustedNamespaces::default()
     };
-    let local = LocalScheduler::start_on(&items, trusted).await?;
+    let local = LocalScheduler::start(&items, trusted).await?;
     let result = if args.ui {
         let names = (TITLE.to_owned(), format!(" -f {TITLE}"));
         run_console(&local, &LocalConsole::new(&local, &items, names)?).await
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 async fn run_console(local: &LocalScheduler, ui: &LocalConsole) -> Result<()> {
-    let listener = ui::bind_default().await?;
+    let listener = ui::bind(&ui::ListenArgs::default()).await?;
     let mut tasks = Tasks::default();
     ui.spawn(&mut tasks)?;
     ui::serve(listener, Arc::clone(&ui.console), &mut tasks)?;
@@ -109,6 +109,38 @@ fn enter_pressed() -> mpsc::Receiver<()> {
     enter
 }
 
+/// The text of each step, and the pod that it places.
+const STEPS: [(&str, &str); 6] = [
+    (
+        "1. A detector. `latency` keeps the far zone out, `gpu-slice` the cards that do not\n   \
+        run its model. Of the rest the nearest wins, as the rule says `prefer: Nearest`.",
+        "detector-0",
+    ),
+    (
+        "2. The next one sees what the first one took.",
+        "detector-1",
+    ),
+    (
+        "3. A trainer asks for two whole cards and does not care for latency.",
+        "trainer-0",
+    ),
+    (
+        "4. A tracker must be within 100us of the gateway, and no GPU is so near. It stays\n   \
+        pending, with reasons that say which rule and why; kube-scheduler shows the same.",
+        "tracker-0",
+    ),
+    (
+        "5. An aggregator is to be within 20 ms, better 5 ms: all nodes within 5 ms are equally\n   \
+        good, and kube-scheduler's own preferences choose, such as a spread over nodes.\n   \
+        (This program has none, and takes the first name.)",
+        "aggregator-0",
+    ),
+    (
+        "6. No offer selects the dashboard: it passes through untouched.",
+        "dashboard-0",
+    ),
+];
+
 async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> Result<()> {
     output::write(&format!(
         "An edge inference service: {} nodes in 3 zones, some with shared GPUs.\n\
@@ -118,53 +150,9 @@ async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> R
          (The same with your own manifests: tautline plan -f DIR)\n\n",
         local.node_count()
     ))?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "1. A detector. `latency` keeps the far zone out, `gpu-slice` the cards that do not\n   \
-            run its model. Of the rest the nearest wins, as the rule says `prefer: Nearest`.",
-        "detector-0",
-    )
-    .await?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "2. The next one sees what the first one took.",
-        "detector-1",
-    )
-    .await?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "3. A trainer asks for two whole cards and does not care for latency.",
-        "trainer-0",
-    )
-    .await?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "4. A tracker must be within 100us of the gateway, and no GPU is so near. It stays\n   \
-            pending, with reasons that say which rule and why; kube-scheduler shows the same.",
-        "tracker-0",
-    )
-    .await?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "5. An aggregator is to be within 20 ms, better 5 ms: all nodes within 5 ms are equally\n   \
-            good, and kube-scheduler's own preferences choose, such as a spread over nodes.\n   \
-            (This program has none, and takes the first name.)",
-        "aggregator-0",
-    )
-    .await?;
-    step(
-        local,
-        walk.as_deref_mut(),
-        "6. No offer selects the dashboard: it passes through untouched.",
-        "dashboard-0",
-    )
-    .await?;
-
+    for (text, pod) in STEPS {
+        step(local, walk.as_deref_mut(), text, pod).await?;
+    }
     if let Some(walk) = &mut walk {
         walk.next().await?;
         walk.is_first = true;

@@ -2,14 +2,15 @@
 //! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
 mod builtin;
+mod extender;
 mod fixed_costs;
 mod reserve;
 mod rule_check;
 mod table_check;
 
-use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::Value;
@@ -23,14 +24,12 @@ use tautline_core::{
 };
 use tautline_gpu_slice::GpuSlice;
 use tautline_latency::Latency;
+use tautline_provider_client::ClientConfig;
 use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
-use tautline_scheduler_extender::{App, Config, explain::Record};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-use crate::http::Http;
+use tautline_scheduler_extender::explain::Record;
 
 use self::builtin::Builtins;
+pub(crate) use self::extender::Extender;
 pub(crate) use self::fixed_costs::{FixedCost, NodeCosts};
 pub(crate) use self::table_check::table_faults;
 
@@ -43,17 +42,13 @@ pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 /// Places the pods of manifests with the real extender and providers on loopback.
 pub struct LocalScheduler {
     store: ClusterStore,
-    http: Http,
-    extender: String,
-    admin: String,
+    extender: Extender,
     /// The pods without a node, in the order of the manifests.
     pub pending: Vec<Pod>,
     trusted: TrustedNamespaces,
     builtins: Builtins,
     /// The Services of the manifests, with their addresses here.
     services: Vec<Service>,
-    stop: CancellationToken,
-    servers: JoinHandle<Result<()>>,
 }
 
 /// The result for one pod.
@@ -95,12 +90,7 @@ impl LocalScheduler {
     ///
     /// # Errors
     /// An object cannot be used; the error names it.
-    pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
-        Self::start_on(&items, trusted).await
-    }
-
-    /// Does the same as [`Self::start`], for callers that use the objects afterwards.
-    pub(crate) async fn start_on(items: &[Item], trusted: TrustedNamespaces) -> Result<Self> {
+    pub async fn start(items: &[Item], trusted: TrustedNamespaces) -> Result<Self> {
         let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
         let builtins = Builtins::start(items, &store, &trusted, &mut tasks).await?;
 
@@ -125,38 +115,21 @@ impl LocalScheduler {
                 (_, None) => {}
             }
         }
-        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-        let config = Config {
-            listen: loopback,
-            admin: loopback,
-            tracks_in_flight: false,
-            deadline: 2 * CALL_DEADLINE,
-            providers: tautline_provider_client::ClientConfig {
-                deadline: CALL_DEADLINE,
-                // Services are redirected to this machine.
-                external_names: ExternalNames::Any,
-                trusted: trusted.clone(),
-                ..tautline_provider_client::ClientConfig::default()
-            },
-            ..Config::default()
+        let providers = ClientConfig {
+            deadline: CALL_DEADLINE,
+            // Services are redirected to this machine.
+            external_names: ExternalNames::Any,
+            trusted: trusted.clone(),
+            ..ClientConfig::default()
         };
-        let app = App::build(config, store.clone(), None).await?;
-        let extender = format!("http://{}", app.address()?);
-        let admin = format!("http://{}", app.admin_address()?);
-        app.spawn(&mut tasks);
-        let stop = tasks.stop_token();
-        let done = tokio::spawn(tasks.run(std::future::pending()));
+        let extender = Extender::start(&store, providers, 2 * CALL_DEADLINE, tasks).await?;
         Ok(Self {
             store,
-            http: Http::default(),
             extender,
-            admin,
             pending,
             trusted,
             builtins,
             services,
-            stop,
-            servers: done,
         })
     }
 
@@ -167,7 +140,7 @@ impl LocalScheduler {
 
     /// The URL of the extender's admin port, with `/explain`, `/metrics` and the rest.
     pub fn admin_url(&self) -> &str {
-        &self.admin
+        self.extender.admin_url()
     }
 
     /// The namespaces whose providers count for all others.
@@ -224,30 +197,19 @@ impl LocalScheduler {
         names.sort();
         misfits.sort_by(|a, b| a.node.cmp(&b.node));
 
-        let request =
-            |nodes: &[String]| serde_json::json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
-        let answer = self.post("filter", &request(&names)).await?;
-        if let Some(error) = answer["error"].as_str().filter(|e| !e.is_empty()) {
-            anyhow::bail!("the extender cannot plan pod {namespace}/{name}: {error}");
-        }
-        let usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
-            .context("filter returned no node names")?;
+        let json = serde_json::to_value(&pod)?;
+        let (usable, answer) = self.extender.filter(&json, &names).await?;
         let node = match usable.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
             several => {
-                let scores = self.post("prioritize", &request(several)).await?;
-                let score = |node: &str| {
-                    let list = scores.as_array().into_iter().flatten();
-                    list.filter(|s| s["host"] == node)
-                        .find_map(|s| s["score"].as_i64())
-                        .unwrap_or(0)
-                };
+                let scores = self.extender.prioritize(&json, several).await?;
+                // An ungoverned pod has no scores.
+                let scores: BTreeMap<String, i64> = scores.into_iter().collect();
+                let score = |node: &str| scores.get(node).copied().unwrap_or(0);
                 // Names decide ties, since kube-scheduler's own scores are missing here.
-                several
-                    .iter()
-                    .min_by_key(|n| (-score(n), (*n).clone()))
-                    .cloned()
+                let best = several.iter().min_by_key(|n| (-score(n), (*n).clone()));
+                best.cloned()
             }
         };
         let message = node.is_none().then(|| self.message(&misfits, &answer));
@@ -259,7 +221,7 @@ impl LocalScheduler {
             bound.node = Some(node.as_str().into());
             self.store.apply(Object::Pod(bound));
         }
-        let last_round = self.explain(&namespace, &name).await?;
+        let last_round = self.extender.explain(&namespace, &name).await?;
         // The round may be of an earlier pod of this name.
         let round = last_round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
         Ok(Placement {
@@ -274,16 +236,13 @@ impl LocalScheduler {
     }
 
     fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {
-        let mut counts = std::collections::BTreeMap::<String, usize>::new();
-        for m in misfits {
-            *counts.entry(m.reason.clone()).or_default() += 1;
-        }
-        for key in ["failedNodes", "failedAndUnresolvableNodes"] {
-            for reason in answer[key].as_object().into_iter().flat_map(|m| m.values()) {
-                *counts
-                    .entry(reason.as_str().unwrap_or_default().to_owned())
-                    .or_default() += 1;
-            }
+        let by_rules = ["failedNodes", "failedAndUnresolvableNodes"]
+            .iter()
+            .flat_map(|key| answer[key].as_object().into_iter().flatten())
+            .map(|(_, reason)| reason.as_str().unwrap_or_default());
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for reason in misfits.iter().map(|m| m.reason.as_str()).chain(by_rules) {
+            *counts.entry(reason).or_default() += 1;
         }
         let parts: Vec<String> = counts.iter().map(|(r, n)| format!("{n} {r}")).collect();
         format!(
@@ -291,24 +250,6 @@ impl LocalScheduler {
             self.node_count(),
             parts.join(", ")
         )
-    }
-
-    async fn post(&self, verb: &str, body: &Value) -> Result<Value> {
-        let url = format!("{}/{verb}", self.extender);
-        let answer = self.http.post(&url, serde_json::to_vec(body)?).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("{verb} returned no JSON"))
-    }
-
-    async fn explain(&self, namespace: &str, pod: &str) -> Result<Option<Record>> {
-        let (status, body) = self
-            .http
-            .get(&format!("{}/explain/{namespace}/{pod}", self.admin))
-            .await?;
-        if !status.is_success() {
-            return Ok(None);
-        }
-        let records: Vec<Record> = serde_json::from_slice(&body)?;
-        Ok(records.into_iter().next())
     }
 
     /// Adds or removes the label that binds `rule` to a Service, as `kubectl label` does.
@@ -326,7 +267,7 @@ impl LocalScheduler {
 
     /// Gives the rules of `costs` these costs from now on, and all other rules their providers.
     pub(crate) fn set_costs(&self, costs: &BTreeMap<String, NodeCosts>) {
-        self.builtins.fixed_costs().set(costs.clone());
+        self.builtins.fixed_costs.set(costs.clone());
         for service in &self.services {
             let mut service = service.clone();
             service.rules.retain(|rule| !costs.contains_key(&**rule));
@@ -348,7 +289,6 @@ impl LocalScheduler {
 
     /// Stops the extender and the providers.
     pub async fn stop(self) {
-        self.stop.cancel();
-        _ = self.servers.await;
+        self.extender.stop().await;
     }
 }

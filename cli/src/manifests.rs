@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest::{Item, MAX_TEMPLATE_PODS};
 use tautline_runtime::{
     input_files::InputFiles,
     manifest_files::{self, ManifestFileError, Manifests, Warning},
 };
 
-use crate::{local::table_faults, table::plain};
+use crate::{local::table_faults, pod_name::absent, table::plain};
 
 /// The maximum number of warnings that are shown: a file of a whole cluster may have one per pod.
 const MAX_WARNINGS: usize = 50;
@@ -95,4 +96,36 @@ pub(crate) fn show(warnings: &[Warning]) {
         0 => {}
         hidden => note!("... and {hidden} warnings more"),
     }
+}
+
+pub(crate) fn pods(items: &[Item]) -> impl Iterator<Item = &Pod> {
+    items.iter().filter_map(|item| match item {
+        Item::Pod(pod) => Some(&**pod),
+        _ => None,
+    })
+}
+
+pub(crate) fn pod_namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// Finds a pod, as if it were not bound; the error is a text for people.
+pub(crate) fn find_pod(items: &[Item], namespace: &str, name: &str) -> Result<Pod, String> {
+    let is_named = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
+    let named: Vec<&Pod> = pods(items).filter(is_named).collect();
+    match named.iter().find(|pod| pod_namespace(pod) == namespace) {
+        Some(pod) => Ok(without_node((*pod).clone())),
+        None => Err(absent(
+            namespace,
+            name,
+            named.iter().map(|pod| pod_namespace(pod)),
+        )),
+    }
+}
+
+pub(crate) fn without_node(mut pod: Pod) -> Pod {
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = None;
+    }
+    pod
 }

@@ -20,9 +20,9 @@ use crate::{
     cluster::ClusterArgs,
     fetch,
     local::{LocalScheduler, Placement},
-    manifests::ManifestArgs,
+    manifests::{ManifestArgs, find_pod, pod_namespace},
     output::{self, Output},
-    pod_name::{PodName, absent},
+    pod_name::PodName,
     provider_args::TrustArgs,
     render, scope,
 };
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);
-    let local = LocalScheduler::start_on(&manifests.items, trusted).await?;
+    let local = LocalScheduler::start(&manifests.items, trusted).await?;
     if args.manifests.is_given() {
         let faults = local.rule_faults(&manifests.items).await;
         manifests.warn(faults);
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let wanted = match &args.pod {
         None => None,
-        Some(pod) => match find(
+        Some(pod) => match find_pod(
             &manifests.items,
             named.unwrap_or(&default_namespace),
             &pod.name,
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Some(pod) => vec![pod],
         None => {
             let mut pending = local.pending.clone();
-            pending.retain(|p| named.is_none_or(|wanted| namespace_of(p) == wanted));
+            pending.retain(|p| named.is_none_or(|wanted| pod_namespace(p) == wanted));
             pending
         }
     };
@@ -125,30 +125,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     } else {
         ExitCode::from(EXIT_NO)
     })
-}
-
-/// Finds the pod, as if it were not bound; the error is a text for people.
-fn find(items: &[Item], namespace: &str, name: &str) -> Result<Pod, String> {
-    let pods = items.iter().filter_map(|item| match item {
-        Item::Pod(pod) => Some(&**pod),
-        _ => None,
-    });
-    let named: Vec<&Pod> = pods
-        .filter(|p| p.metadata.name.as_deref() == Some(name))
-        .collect();
-    let Some(pod) = named.iter().find(|p| namespace_of(p) == namespace) else {
-        let others = named.iter().map(|p| namespace_of(p));
-        return Err(absent(namespace, name, others));
-    };
-    let mut pod = (*pod).clone();
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-    }
-    Ok(pod)
-}
-
-fn namespace_of(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
 async fn read_cluster(client: Client) -> Result<Vec<Item>> {
@@ -177,22 +153,13 @@ async fn read_cluster(client: Client) -> Result<Vec<Item>> {
         items.extend(list::<ConfigMap>(c, tables, Item::ConfigMap).await?);
     }
     // DRA is optional in a cluster, as are the kinds of scripts.
-    for devices in [
+    let optional = [
         list::<DeviceClass>(c, all(), Item::DeviceClass).await,
         list::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
         list::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
-    ] {
-        items.extend(devices.unwrap_or_default());
-    }
-    items.extend(
-        list::<CostProvider>(c, all(), Item::CostProvider)
-            .await
-            .unwrap_or_default(),
-    );
-    items.extend(
-        list::<RuleProvider>(c, all(), Item::RuleProvider)
-            .await
-            .unwrap_or_default(),
-    );
+        list::<CostProvider>(c, all(), Item::CostProvider).await,
+        list::<RuleProvider>(c, all(), Item::RuleProvider).await,
+    ];
+    items.extend(optional.into_iter().flatten().flatten());
     Ok(items)
 }

@@ -17,7 +17,7 @@ use crate::{
     replicas::ReplicaArgs,
 };
 
-use listen::{ListenArgs, bind};
+pub(crate) use listen::{ListenArgs, bind};
 pub(crate) use local::{LocalConsole, with_uids};
 
 #[derive(clap::Args)]
@@ -68,7 +68,7 @@ async fn of_manifests(
     trusted: TrustedNamespaces,
 ) -> Result<()> {
     let items = local::with_uids(manifests.items);
-    let local = LocalScheduler::start_on(&items, trusted).await?;
+    let local = LocalScheduler::start(&items, trusted).await?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     let args: String = names
         .iter()
@@ -97,9 +97,4 @@ pub(crate) fn serve(listener: TcpListener, console: Arc<Console>, tasks: &mut Ta
     let stop = tasks.stop_token();
     tasks.spawn("console", tautline_console::serve(listener, console, stop));
     output::write(&format!("http://{address}\n"))
-}
-
-/// Calls [`bind`] without an address.
-pub(crate) async fn bind_default() -> Result<TcpListener> {
-    bind(&ListenArgs::default()).await
 }

@@ -31,7 +31,7 @@ pub(super) struct Builtins {
     latency: u16,
     scripted: u16,
     fixed: u16,
-    fixed_costs: FixedCosts,
+    pub(super) fixed_costs: FixedCosts,
 }
 
 /// Gives the provider of GPUs the objects that DRA drivers and kube-scheduler would write.
@@ -98,10 +98,6 @@ impl Builtins {
         })
     }
 
-    pub(super) fn fixed_costs(&self) -> &FixedCosts {
-        &self.fixed_costs
-    }
-
     /// Makes the Service of these rules, which leads to the fixed costs.
     pub(super) fn fixed_service(&self, namespace: &str, rules: Vec<Box<str>>) -> Service {
         let service = Service {
@@ -121,18 +117,15 @@ impl Builtins {
         if service.external_name.as_ref().is_some_and(loopback) {
             return service;
         }
-        let annotation = api.metadata.annotations.iter().flatten();
-        let named = annotation
-            .into_iter()
-            .find(|(k, _)| *k == BUILTIN_ANNOTATION)
-            .map(|(_, v)| v.as_str());
+        let annotations = api.metadata.annotations.as_ref();
+        let named = annotations.and_then(|all| all.get(BUILTIN_ANNOTATION));
         let has = |rule: &str| service.rules.iter().any(|r| **r == *rule);
         let scripted = items.iter().any(|item| match item {
             Item::CostProvider(s) => has(&s.spec.rule),
             Item::RuleProvider(s) => has(&s.spec.rule),
             _ => false,
         });
-        let port = match named {
+        let port = match named.map(String::as_str) {
             Some("gpu-slice") => self.gpu_slice,
             Some("latency") => self.latency,
             Some("scripted") => self.scripted,
@@ -197,10 +190,8 @@ async fn serve(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16> {
 }
 
 fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
-    items
-        .iter()
-        .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
-        .collect()
+    let picked = items.iter().filter_map(pick);
+    picked.map(|o| Arc::new((**o).clone())).collect()
 }
 
 fn labelled_config_maps<'a>(

@@ -139,7 +139,7 @@ spec:
     async fn placed(cluster: &str) -> (LocalScheduler, Vec<Option<String>>) {
         let items = manifest::parse(cluster).unwrap();
         let trusted = TrustedNamespaces::default();
-        let local = LocalScheduler::start(items, trusted).await.unwrap();
+        let local = LocalScheduler::start(&items, trusted).await.unwrap();
         let mut nodes = Vec::new();
         for pod in local.pending.clone() {
             nodes.push(local.place(&pod).await.unwrap().node);

@@ -138,7 +138,7 @@ mod tests {
             service("own")
         );
         let items = manifest::parse(&text).unwrap();
-        let local = LocalScheduler::start_on(&items, TrustedNamespaces::default())
+        let local = LocalScheduler::start(&items, TrustedNamespaces::default())
             .await
             .unwrap();
         let found = local.rule_faults(&items).await;

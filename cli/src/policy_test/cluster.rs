@@ -13,7 +13,7 @@ use super::{
     expect::Expect,
     file::{CaseSpec, Costs, Faults, Subject, TestFile, case_path},
 };
-use crate::pod_name;
+use crate::manifests::{find_pod, without_node};
 
 pub(super) struct Cluster {
     pub items: Vec<Item>,
@@ -74,23 +74,20 @@ impl Cluster {
         for (at, case) in file.cases.into_iter().enumerate() {
             let path = case_path(at);
             self.check_costs(&case.costs, &path, &mut faults);
+            let expect = path.key("expect");
             for (field, node) in case.expect.named_nodes() {
-                if let Some(what) = self.absent_node(node) {
-                    faults.add(&path.key("expect").key(field), &what);
-                }
+                self.check_node(node, &expect.key(field), &mut faults);
             }
             for (field, rule) in case.expect.named_rules() {
-                if let Some(what) = self.absent_rule(rule) {
-                    faults.add(&path.key("expect").join(&field), &what);
-                }
+                self.check_rule(rule, &expect.join(&field), &mut faults);
             }
             let namespace = case.namespace.as_deref().unwrap_or(&file.namespace);
-            let default_name = format!("test-pod-{}", at + 1);
-            let subject = match self.subject(&case, (namespace, &default_name), &path) {
+            let (field, subject) = self.subject(&case, namespace, &format!("test-pod-{}", at + 1));
+            let subject = match subject {
                 Ok(subject) => subject,
                 Err(found) => {
-                    for (field, what) in found {
-                        faults.add(&field, &what);
+                    for (below, what) in found {
+                        faults.add(&path.key(field).join(&below), &what);
                     }
                     continue;
                 }
@@ -113,98 +110,95 @@ impl Cluster {
 
     fn check_costs(&self, costs: &Costs, path: &FieldPath, faults: &mut Faults<'_>) {
         for (rule, nodes) in costs {
-            if let Some(what) = self.absent_rule(rule) {
-                faults.add(&path.key("costs").key(rule), &what);
-            }
+            let field = path.key("costs").key(rule);
+            self.check_rule(rule, &field, faults);
             for node in nodes.keys() {
-                if let Some(what) = self.absent_node(node) {
-                    faults.add(&path.key("costs").key(rule).key(node), &what);
-                }
+                self.check_node(node, &field.key(node), faults);
             }
         }
     }
 
-    fn absent_rule(&self, rule: &str) -> Option<String> {
-        (!self.rules.contains(rule)).then(|| {
-            format!(
+    fn check_rule(&self, rule: &str, field: &FieldPath, faults: &mut Faults<'_>) {
+        if !self.rules.contains(rule) {
+            let what = format!(
                 "no ConstraintPolicy of the manifests has the rule {rule}; correct the name, or \
                  add the policy"
-            )
-        })
+            );
+            faults.add(field, &what);
+        }
     }
 
-    fn absent_node(&self, node: &str) -> Option<String> {
-        (!self.nodes.contains(node)).then(|| {
-            format!("there is no Node {node} in the manifests; correct the name, or add the node")
-        })
+    fn check_node(&self, node: &str, field: &FieldPath, faults: &mut Faults<'_>) {
+        if !self.nodes.contains(node) {
+            let what = format!(
+                "there is no Node {node} in the manifests; correct the name, or add the node"
+            );
+            faults.add(field, &what);
+        }
     }
 
+    /// Returns the field that has the subject of a case, with the subject or the faults below the
+    /// field. `default_name` is the name of a pod without one.
     fn subject(
         &self,
         case: &CaseSpec,
-        (namespace, default_name): (&str, &str),
-        path: &FieldPath,
-    ) -> Result<PreparedSubject, Vec<Fault>> {
-        let one = |field: &str, what: String| vec![(path.key(field), what)];
+        namespace: &str,
+        default_name: &str,
+    ) -> (&'static str, Result<PreparedSubject, Vec<Fault>>) {
         match (&case.pod, &case.workload) {
-            (Some(Subject::Name(name)), _) => match self.pod(name, namespace) {
-                Ok(pod) => Ok(PreparedSubject::Pod(Box::new(pod))),
-                Err(what) => Err(one("pod", what)),
-            },
-            (Some(Subject::Object(object)), _) => {
-                match inline(object, namespace, Some(default_name)) {
-                    Ok(Item::Pod(pod)) => {
-                        let mut pod = without_node(*pod);
-                        // The UID makes it another pod than an earlier case's pod of the same name.
-                        pod.metadata.uid.get_or_insert_with(|| default_name.into());
-                        Ok(PreparedSubject::Pod(Box::new(pod)))
-                    }
-                    Ok(_) => Err(one(
-                        "pod",
-                        "is not a Pod; write workload for other kinds".into(),
-                    )),
-                    Err(faults) => Err(below(&path.key("pod"), faults)),
-                }
+            (Some(subject), _) => {
+                let pod = self.pod(subject, namespace, default_name);
+                ("pod", pod.map(|pod| PreparedSubject::Pod(Box::new(pod))))
             }
-            (None, Some(Subject::Name(name))) => match self.workload(name, namespace) {
-                Ok(workload) => Ok(PreparedSubject::Workload(Box::new(workload))),
-                Err(what) => Err(one("workload", what)),
-            },
-            (None, Some(Subject::Object(object))) => match inline(object, namespace, None) {
-                Ok(Item::Workload(workload)) if workload.kind() != DAEMON_SET => {
-                    Ok(PreparedSubject::Workload(workload))
-                }
-                Ok(_) => Err(one(
-                    "workload",
-                    "has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or \
-                     CronJob"
-                        .into(),
-                )),
-                Err(faults) => Err(below(&path.key("workload"), faults)),
-            },
-            (None, None) => Err(one("pod", "is missing".into())),
+            (None, Some(subject)) => {
+                let workload = self.workload(subject, namespace);
+                ("workload", workload.map(PreparedSubject::Workload))
+            }
+            (None, None) => ("pod", Err(fault("is missing"))),
         }
     }
 
-    /// Finds a pod of the manifests, as if it were not bound.
-    fn pod(&self, name: &str, namespace: &str) -> Result<Pod, String> {
-        let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
-        let named: Vec<&Pod> = self
-            .pods()
-            .filter(|p| p.metadata.name.as_deref() == Some(name))
-            .collect();
-        match named.iter().find(|p| namespace_of(p) == namespace) {
-            Some(pod) => Ok(without_node((*pod).clone())),
-            None => Err(pod_name::absent(
-                namespace,
-                name,
-                named.iter().map(|p| namespace_of(p)),
-            )),
+    fn pod(
+        &self,
+        subject: &Subject,
+        namespace: &str,
+        default_name: &str,
+    ) -> Result<Pod, Vec<Fault>> {
+        match subject {
+            Subject::Name(name) => {
+                let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
+                find_pod(&self.items, namespace, name).map_err(fault)
+            }
+            Subject::Object(object) => match inline(object, namespace, Some(default_name))? {
+                Item::Pod(pod) => {
+                    let mut pod = without_node(*pod);
+                    // The UID makes it another pod than an earlier case's pod of the same name.
+                    pod.metadata.uid.get_or_insert_with(|| default_name.into());
+                    Ok(pod)
+                }
+                _ => Err(fault("is not a Pod; write workload for other kinds")),
+            },
+        }
+    }
+
+    fn workload(&self, subject: &Subject, namespace: &str) -> Result<Box<Workload>, Vec<Fault>> {
+        match subject {
+            Subject::Name(name) => match self.named_workload(name, namespace) {
+                Ok(workload) => Ok(Box::new(workload)),
+                Err(what) => Err(fault(what)),
+            },
+            Subject::Object(object) => match inline(object, namespace, None)? {
+                Item::Workload(workload) if workload.kind() != DAEMON_SET => Ok(workload),
+                _ => Err(fault(
+                    "has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or \
+                     CronJob",
+                )),
+            },
         }
     }
 
     /// Finds a workload by `Kind/NAME`; the kind may be in any case.
-    fn workload(&self, name: &str, namespace: &str) -> Result<Workload, String> {
+    fn named_workload(&self, name: &str, namespace: &str) -> Result<Workload, String> {
         let Some((kind, name)) = name.split_once('/') else {
             return Err(format!("{name:?} has no kind; write Deployment/{name}"));
         };
@@ -241,13 +235,6 @@ impl Cluster {
             )),
         }
     }
-
-    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.items.iter().filter_map(|item| match item {
-            Item::Pod(pod) => Some(&**pod),
-            _ => None,
-        })
-    }
 }
 
 const DAEMON_SET: &str = "DaemonSet";
@@ -259,17 +246,6 @@ const KINDS: [&str; 6] = [
     "CronJob",
     DAEMON_SET,
 ];
-
-pub(super) fn namespace_of(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or("default")
-}
-
-fn without_node(mut pod: Pod) -> Pod {
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-    }
-    pod
-}
 
 /// Reads an object of a test file, which gets the default namespace. A pod needs no kind, and gets
 /// the name `pod_name` if it has none.
@@ -294,7 +270,6 @@ fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Ite
             set(metadata, "name", name);
         }
     }
-    let fault = |what: String| vec![(FieldPath::default(), what)];
     // JSON is valid YAML.
     let read = manifest::read(&object.to_string()).map_err(|e| fault(e.to_string()))?;
     if !read.findings.is_empty() {
@@ -304,14 +279,12 @@ fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Ite
     let mut objects = read.objects;
     manifest::generate_names(&mut objects);
     let item = objects.into_iter().next().map(|(_, item)| item);
-    item.ok_or_else(|| fault("has no object".into()))
+    item.ok_or_else(|| fault("has no object"))
 }
 
-fn below(path: &FieldPath, faults: Vec<Fault>) -> Vec<Fault> {
-    faults
-        .into_iter()
-        .map(|(field, what)| (path.join(&field), what))
-        .collect()
+/// A fault of an object itself, not of a field.
+fn fault(what: impl Into<String>) -> Vec<Fault> {
+    vec![(FieldPath::default(), what.into())]
 }
 
 /// Returns the costs of the file, overwritten by the costs of the case, node by node.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-
 use tautline_api::manifest::FieldPath;
 
 use crate::local::Placement;
@@ -43,25 +42,6 @@ impl TryFrom<i64> for Score {
             Ok(score @ 0..=10) => Ok(Self(score)),
             _ => Err("a score is 0 to 10"),
         }
-    }
-}
-
-/// A field of the expectation that does not hold.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mismatch {
-    field: String,
-    expected: String,
-    got: String,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            field,
-            expected,
-            got,
-        } = self;
-        write!(f, "expected {field}: {expected}\n     got {field}: {got}")
     }
 }
 
@@ -125,8 +105,8 @@ impl Expect {
         all.filter_map(|(at, reason)| Some((at, reason.split_once('/')?.0)))
     }
 
-    /// Returns the fields that do not hold.
-    pub fn compare(&self, placement: &Placement) -> Vec<Mismatch> {
+    /// Returns the fields that do not hold, each with the expected and the actual value.
+    pub fn compare(&self, placement: &Placement) -> Vec<String> {
         let verdicts = verdicts(placement);
         let place = || match (&placement.node, &placement.message) {
             (Some(node), _) => node.clone(),
@@ -136,11 +116,8 @@ impl Expect {
         let mut wrong = Vec::new();
         let mut compare = |field: String, expected: String, got: String| {
             if expected != got {
-                wrong.push(Mismatch {
-                    field,
-                    expected,
-                    got,
-                });
+                let text = format!("expected {field}: {expected}\n     got {field}: {got}");
+                wrong.push(text);
             }
         };
         if let Some(node) = &self.node
@@ -175,11 +152,8 @@ impl Expect {
                 names => names.join(", "),
             };
             let got = list(usable.map(|(node, _)| *node).collect());
-            compare(
-                "nodes".into(),
-                list(nodes.iter().map(String::as_str).collect()),
-                got,
-            );
+            let expected = list(nodes.iter().map(String::as_str).collect());
+            compare("nodes".into(), expected, got);
         }
         let absent = || "not in the cluster".to_owned();
         for (node, reason) in &self.reasons {
@@ -191,11 +165,8 @@ impl Expect {
         for (reason, count) in &self.counts {
             let with = |v: &&Verdict<'_>| matches!(v, Verdict::Refused(r) if r == reason);
             let got = verdicts.values().filter(with).count();
-            compare(
-                format!("nodes with {reason}"),
-                count.to_string(),
-                got.to_string(),
-            );
+            let field = format!("nodes with {reason}");
+            compare(field, count.to_string(), got.to_string());
         }
         for (node, Score(score)) in &self.scores {
             let got = match verdicts.get(node.as_str()) {
@@ -268,7 +239,7 @@ mod tests {
         let expect: Expect = serde_json::from_value(expect).unwrap();
         assert_eq!(expect.fault(), None);
         let wrong = expect.compare(&placement(node)).into_iter();
-        wrong.map(|m| m.to_string() + "\n").collect()
+        wrong.map(|text| text + "\n").collect()
     }
 
     #[test]
@@ -348,10 +319,11 @@ mod tests {
                 .unwrap()
                 .compare(&place)
         };
-        assert_eq!(of(json!({"governed": false, "nodes": ["a", "b"]})), []);
+        assert_eq!(of(json!({"governed": false, "nodes": ["a", "b"]})), [""; 0]);
         let [wrong] = &of(json!({"scores": {"a": 10}}))[..] else {
             panic!("one mismatch");
         };
-        assert_eq!(wrong.got, "none; no offer governs the pod");
+        let got = wrong.lines().last().map(str::trim);
+        assert_eq!(got, Some("got score of a: none; no offer governs the pod"));
     }
 }

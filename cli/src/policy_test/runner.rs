@@ -9,8 +9,11 @@ use tautline_api::manifest::Workload;
 use tautline_core::{planning::code, trust::TrustedNamespaces};
 use tautline_report::{Case, CaseResult};
 
-use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject, namespace_of};
-use crate::local::{LocalScheduler, Placement};
+use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject};
+use crate::{
+    local::{LocalScheduler, Placement},
+    manifests::{pod_namespace, pods},
+};
 
 /// A case, and the place of its pod.
 #[derive(Serialize)]
@@ -36,19 +39,18 @@ pub(super) async fn run(
     let mut state: Option<State<'_>> = None;
     for case in &file.cases[..count] {
         let started = Instant::now();
-        let mut current = match state.take() {
-            Some(current) if !case.fresh => current,
-            before => {
-                if let Some(before) = before {
-                    before.local.stop().await;
-                }
-                State::start(&file.cluster, trusted).await?
-            }
+        if case.fresh
+            && let Some(before) = state.take()
+        {
+            before.local.stop().await;
+        }
+        let current = match &mut state {
+            Some(current) => current,
+            None => state.insert(State::start(&file.cluster, trusted).await?),
         };
         let attempt = current.place(case).await;
         let placement =
             attempt.with_context(|| format!("{}: case {:?}", file.path.display(), case.name))?;
-        state = Some(current);
         if is_wanted(case) {
             runs.push(CaseRun {
                 case: Case {
@@ -72,7 +74,6 @@ fn result(case: &PreparedCase, placement: &Placement) -> CaseResult {
     if wrong.is_empty() {
         return CaseResult::Passed;
     }
-    let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
     CaseResult::Failed {
         message: wrong.join("\n"),
         fix: fix(placement),
@@ -113,7 +114,7 @@ impl<'a> State<'a> {
     async fn start(cluster: &'a Cluster, trusted: &TrustedNamespaces) -> Result<Self> {
         Ok(Self {
             cluster,
-            local: LocalScheduler::start_on(&cluster.items, trusted.clone()).await?,
+            local: LocalScheduler::start(&cluster.items, trusted.clone()).await?,
             placed: HashSet::new(),
         })
     }
@@ -135,27 +136,21 @@ impl<'a> State<'a> {
     fn next_pod(&self, workload: &Workload) -> Pod {
         let is_placed = |pod: &Pod| {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            self.placed.contains(&(namespace_of(pod).to_owned(), name))
+            self.placed.contains(&(pod_namespace(pod).to_owned(), name))
         };
         let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
-        let mut own = self.cluster.pods().filter(|p| workload.owns(&p.metadata));
+        let mut own = pods(&self.cluster.items).filter(|p| workload.owns(&p.metadata));
         if let Some(next) = own.find(|p| !is_placed(p) && !is_bound(p)) {
             return next.clone();
         }
         let is_taken = |pod: &Pod| {
-            let mut known = self.cluster.pods();
+            let mut known = pods(&self.cluster.items);
             is_placed(pod)
                 || known.any(|p| {
-                    p.metadata.name == pod.metadata.name && namespace_of(p) == namespace_of(pod)
+                    p.metadata.name == pod.metadata.name && pod_namespace(p) == pod_namespace(pod)
                 })
         };
-        let mut number = 0;
-        loop {
-            let pod = workload.pod(number);
-            if !is_taken(&pod) {
-                return pod;
-            }
-            number += 1;
-        }
+        let mut further = (0..).map(|number| workload.pod(number));
+        further.find(|pod| !is_taken(pod)).unwrap_or_default()
     }
 }

@@ -40,10 +40,8 @@ pub(super) fn failures(runs: &[CaseRun]) -> String {
             failure(&mut out, run, message, fix.as_deref());
         }
     }
-    let failed = runs
-        .iter()
-        .filter(|run| word(&run.case.result) == FAILED)
-        .count();
+    let is_failed = |run: &&CaseRun| word(&run.case.result) == FAILED;
+    let failed = runs.iter().filter(is_failed).count();
     // Writing to a String cannot fail.
     _ = writeln!(out, "{} passed, {failed} failed", runs.len() - failed);
     out

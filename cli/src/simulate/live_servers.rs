@@ -2,10 +2,13 @@
 //! kube-scheduler this module calls filter and prioritize for the nodes that fit, picks one of the
 //! best score, lets the provider reserve the cards, and binds the pod.
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tautline_api::convert;
 use tautline_core::{
     constraints::pod_constraints,
@@ -24,15 +27,12 @@ use tautline_gpu_simulator::{
     ties::TieBreaker,
 };
 use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, NodeOrder};
-use tautline_provider_client::{PlanningQuestion, ProviderClient};
+use tautline_provider_client::{ClientConfig, Metrics, PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
-use tautline_scheduler_extender::{App, Config};
 use tautline_sdk::{Server, testkit};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::trace_objects;
-use crate::http::Http;
+use crate::local::Extender;
 
 /// The deadline of a call, far more than an answer takes: the simulation measures placement, not
 /// time.
@@ -49,7 +49,7 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
                 let chooser = TieBreaker::new(experiment.ties, arrivals.seed);
                 let arriving = servers.arrive(experiment, workload, arrivals, chooser, &tell);
                 let record = arriving.await;
-                servers.stop().await;
+                servers.extender.stop().await;
                 outcomes.push(RunResult::from_record(
                     &experiment.trace,
                     workload,
@@ -66,12 +66,9 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
 
 struct LiveServers {
     store: ClusterStore,
-    http: Http,
-    extender: String,
+    extender: Extender,
     provider_client: ProviderClient,
     policy: PolicyName,
-    stop: CancellationToken,
-    done: JoinHandle<Result<()>>,
 }
 
 impl LiveServers {
@@ -114,40 +111,16 @@ impl LiveServers {
         for object in trace_objects::policies(workload)? {
             store.apply(object);
         }
-        let providers = tautline_provider_client::ClientConfig {
+        let providers = ClientConfig {
             deadline: CALL_DEADLINE,
-            ..tautline_provider_client::ClientConfig::single_tenant()
+            ..ClientConfig::single_tenant()
         };
-        let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-        let config = Config {
-            listen: loopback,
-            admin: loopback,
-            tracks_in_flight: false,
-            deadline: CALL_DEADLINE,
-            providers: providers.clone(),
-            ..Config::default()
-        };
-        let app = App::build(config, store.clone(), None).await?;
-        let extender = format!("http://{}", app.address()?);
-        app.spawn(&mut tasks);
-        let stop = tasks.stop_token();
         Ok(Self {
-            done: tokio::spawn(tasks.run(std::future::pending())),
-            provider_client: ProviderClient::new(
-                providers,
-                tautline_provider_client::Metrics::default(),
-            )?,
-            http: Http::default(),
+            extender: Extender::start(&store, providers.clone(), CALL_DEADLINE, tasks).await?,
+            provider_client: ProviderClient::new(providers, Metrics::default())?,
             store,
-            extender,
             policy,
-            stop,
         })
-    }
-
-    async fn stop(self) {
-        self.stop.cancel();
-        _ = self.done.await;
     }
 
     async fn arrive(
@@ -193,27 +166,17 @@ impl LiveServers {
             fitting.map(|n| n.name.to_string()).collect()
         };
         names.sort_unstable();
-        let answer = self.post("filter", json, &names).await?;
-        if let Some(error) = answer["error"].as_str().filter(|e| !e.is_empty()) {
-            bail!("the extender cannot plan pod {}: {error}", pod.name);
-        }
-        let mut usable: Vec<String> = serde_json::from_value(answer["nodenames"].clone())
-            .context("filter answered no node names")?;
+        let (mut usable, _) = self.extender.filter(json, &names).await?;
         usable.sort_unstable();
         if usable.len() < 2 {
             return Ok(usable.pop());
         }
-        let scores = self.post("prioritize", json, &usable).await?;
-        let mut best: Option<(&str, i64)> = None;
+        let mut best: Option<(String, i64)> = None;
         let mut equals = 1;
-        for score in scores.as_array().into_iter().flatten() {
-            let (Some(host), Some(score)) = (score["host"].as_str(), score["score"].as_i64())
-            else {
-                bail!("prioritize answered with a malformed score: {score}");
-            };
-            match best {
-                Some((_, highest)) if highest > score => {}
-                Some((_, highest)) if highest == score => {
+        for (host, score) in self.extender.prioritize(json, &usable).await? {
+            match &best {
+                Some((_, highest)) if *highest > score => {}
+                Some((_, highest)) if *highest == score => {
                     equals += 1;
                     if chooser.replaces(equals) {
                         best = Some((host, score));
@@ -222,7 +185,7 @@ impl LiveServers {
                 _ => (best, equals) = (Some((host, score)), 1),
             }
         }
-        Ok(best.map(|(host, _)| host.to_owned()))
+        Ok(best.map(|(host, _)| host))
     }
 
     /// Reserves the cards, binds the pod and confirms; returns the cards, with the pod's
@@ -250,13 +213,6 @@ impl LiveServers {
             .transpose()?;
         let part = |p: device_annotation::CardShare| Ok((p.card.parse()?, p.milli));
         parts.unwrap_or_default().into_iter().map(part).collect()
-    }
-
-    async fn post(&self, verb: &str, pod: &Value, nodes: &[String]) -> Result<Value> {
-        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
-        let url = format!("{}/{verb}", self.extender);
-        let answer = self.http.post(&url, serde_json::to_vec(&body)?).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("{verb} answered no JSON"))
     }
 }
 

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     http::Http,
     local::{LocalScheduler, Placement},
+    manifests::{pod_namespace, pods},
 };
 
 /// The time between two evaluations of bindings without a change; it is longer if an evaluation is
@@ -72,10 +73,7 @@ impl LocalConsole {
         items: &[Item],
         (title, command_args): (String, String),
     ) -> Result<Self> {
-        let pods = items.iter().filter_map(|item| match item {
-            Item::Pod(pod) => Some((key(pod), (**pod).clone())),
-            _ => None,
-        });
+        let pods = pods(items).map(|pod| (key(pod), pod.clone()));
         let source = Arc::new(LocalSource {
             http: Http::default(),
             extender: local.admin_url().to_owned(),
@@ -199,9 +197,8 @@ fn publish(console: &Console, preview: &Preview, offers: &[ConstraintPolicyOffer
 }
 
 fn key(pod: &Pod) -> (String, String) {
-    let meta = &pod.metadata;
-    let namespace = meta.namespace.as_deref().unwrap_or("default");
-    (namespace.to_owned(), meta.name.clone().unwrap_or_default())
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    (pod_namespace(pod).to_owned(), name)
 }
 
 fn in_namespace<K: kube::Resource + Clone>(object: &K) -> K {
