@@ -1,12 +1,19 @@
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::ValueEnum;
+use kube::ResourceExt;
 use serde_json::json;
-use tautline_conformance::{
-    Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Tls, all_checks,
+use tautline_api::{
+    convert,
+    manifest::{self, Item},
 };
+use tautline_conformance::{
+    Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Workload, all_checks,
+};
+use tautline_provider_client::{client_tls, texts};
 use tautline_report::{Case, CaseResult, Report};
+use tautline_runtime::input_files::InputFiles;
 
 use crate::{
     EXIT_NO,
@@ -50,21 +57,13 @@ pub(crate) struct Args {
     /// Nodes that the provider knows [default: made-up names]
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = node)]
     nodes: Vec<String>,
-    /// The pod to place [default: conformance/pod-0]
-    #[arg(long, value_name = "NS/POD")]
-    pod: Option<PlacedPod>,
+    /// Manifest of the pod to place, of which the provider gets the name, labels, annotations and
+    /// requests [default: conformance/pod-0 without any]
+    #[arg(long, value_name = "FILE")]
+    pod: Option<PathBuf>,
     /// A peer of the pod, which runs on a node; may be repeated [default: a made-up pod]
     #[arg(long = "peer", value_name = "[TARGET=]NS/POD@NODE")]
     peers: Vec<Peer>,
-    /// A label of the pod; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
-    labels: Vec<(String, String)>,
-    /// An annotation of the pod; may be repeated
-    #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = key_value)]
-    annotations: Vec<(String, String)>,
-    /// A resource request of the pod, such as nvidia.com/gpu=1; may be repeated
-    #[arg(long = "resource", value_name = "NAME=QUANTITY", value_parser = key_value)]
-    resources: Vec<(String, String)>,
     /// Placed pods and the state that Evaluate must return; may be repeated
     #[arg(
         long = "expect",
@@ -108,13 +107,6 @@ enum Output {
     Junit,
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write KEY=VALUE".into()),
-    }
-}
-
 fn node(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a name is empty; write NODE,NODE".into()),
@@ -135,43 +127,52 @@ fn with_port(address: &str) -> String {
 impl Args {
     fn config(self) -> Result<Config> {
         let address = with_port(&self.address.unwrap_or_default());
-        let defaults = Config::new(address, self.rule.unwrap_or_default());
-        let map = |pairs: Vec<(String, String)>| BTreeMap::from_iter(pairs);
-        Ok(Config {
-            tls: tls(self.tls, self.tls_name)?,
+        let tls = client_tls(&client_files(self.tls))?.map(|tls| match self.tls_name {
+            Some(name) => tls.domain_name(name),
+            None => tls,
+        });
+        let mut config = Config {
+            tls,
             request: self.request,
             limit: self.limit,
             bad_request: self.bad_request,
             bad_limit: self.bad_limit,
             nodes: self.nodes,
-            pod: self.pod.unwrap_or(defaults.pod),
             peers: self.peers,
-            labels: map(self.labels),
-            annotations: map(self.annotations),
-            resources: map(self.resources),
             expectations: self.expectations,
             reserve: self.reserve,
             deadline: self.deadline,
             timeout: self.timeout,
             filter: self.filter,
-            ..defaults
-        })
+            ..Config::new(address, self.rule.unwrap_or_default())
+        };
+        if let Some(file) = &self.pod {
+            let name = || file.display().to_string();
+            let text = InputFiles::default().named(file).map_err(Error::msg)?;
+            (config.pod, config.workload) = pod(&text).with_context(name)?;
+        }
+        Ok(config)
     }
 }
 
-fn tls(args: ClientTlsArgs, name: Option<String>) -> Result<Option<Tls>> {
-    let files = client_files(args);
-    let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
-    let Some(ca) = &files.ca else { return Ok(None) };
-    let identity = match &files.identity {
-        Some((cert, key)) => Some((read(cert)?, read(key)?)),
-        None => None,
+/// Reads the pod of a manifest, and its properties that providers get.
+fn pod(text: &str) -> Result<(PlacedPod, Workload)> {
+    let items = manifest::parse(text)?;
+    let [Item::Pod(pod)] = &items[..] else {
+        bail!("--pod needs one object, of kind Pod");
     };
-    Ok(Some(Tls {
-        ca: read(ca)?,
-        identity,
-        name,
-    }))
+    let placed = PlacedPod {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+    };
+    let workload = Workload {
+        labels: pod.labels().clone(),
+        annotations: pod.annotations().clone(),
+        requests: texts(&convert::pod(pod).requests),
+        ..Workload::default()
+    };
+    Ok((placed, workload))
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -199,7 +200,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn list(output: Output) -> Result<String> {
-    let checks = all_checks().map(|c| (format!("{}/{}", c.group, c.name), c.requires));
+    let checks = all_checks().map(|c| (format!("{}/{}", c.group, c.name), c.requires()));
     match output {
         Output::Table => {
             let rows = checks.map(|(name, requires)| vec![name, requires.to_owned()]);
@@ -298,6 +299,19 @@ mod tests {
 
         1 passed, 1 failed, 3 skipped
         ");
+    }
+
+    #[test]
+    fn pod_is_read_from_a_manifest() {
+        let text = "kind: Pod\napiVersion: v1\n\
+                    metadata: {name: web-0, namespace: shop, labels: {app: web}}\n\
+                    spec:\n  containers: [{name: c, resources: {requests: {nvidia.com/gpu: 1}}}]\n";
+        let (placed, workload) = pod(text).unwrap();
+        assert_eq!(placed, "shop/web-0".parse().unwrap());
+        assert_eq!(workload.labels["app"], "web");
+        assert_eq!(workload.requests["nvidia.com/gpu"], "1");
+        let error = pod("").unwrap_err().to_string();
+        assert!(error.contains("kind Pod"), "{error}");
     }
 
     #[test]

@@ -1,30 +1,22 @@
 //! The configuration of a run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
+
+use tautline_proto::ruleprovider::Workload;
+use tonic::transport::ClientTlsConfig;
 
 use crate::{
-    check::Check,
+    checks::Check,
     objects::{Expectation, Peer, PlacedPod},
 };
-
-/// The contents of the PEM files for TLS.
-#[derive(Clone)]
-pub struct Tls {
-    /// The CA of the provider's certificate.
-    pub ca: Vec<u8>,
-    /// The client's certificate and key, if the provider requires one.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in the provider's certificate; `None` for the host of the address.
-    pub name: Option<String>,
-}
 
 /// The settings of a run: the provider, its test data and the deadlines.
 #[derive(Clone)]
 pub struct Config {
     /// The provider's address, HOST:PORT.
     pub address: String,
-    /// The files for TLS; `None` for clear text.
-    pub tls: Option<Tls>,
+    /// The settings of TLS; `None` for clear text.
+    pub tls: Option<ClientTlsConfig>,
     /// The name of the rule.
     pub rule: String,
     /// A request that the rule accepts.
@@ -41,12 +33,8 @@ pub struct Config {
     pub pod: PlacedPod,
     /// The pod's peers; empty for a made-up pod on the first node.
     pub peers: Vec<Peer>,
-    /// The pod's labels.
-    pub labels: BTreeMap<String, String>,
-    /// The pod's annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// The pod's resource requests, such as `nvidia.com/gpu`: `1`.
-    pub resources: BTreeMap<String, String>,
+    /// The pod's labels, annotations and resource requests. The run sets the UID.
+    pub workload: Workload,
     /// Placed pods, with the state that Evaluate must return for them.
     pub expectations: Vec<Expectation>,
     /// True if the run may reserve on the nodes, confirm and release. A confirmed reservation lasts
@@ -80,9 +68,7 @@ impl Config {
             nodes: Vec::new(),
             pod: PlacedPod::new("conformance", "pod-0", None),
             peers: Vec::new(),
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            resources: BTreeMap::new(),
+            workload: Workload::default(),
             expectations: Vec::new(),
             reserve: false,
             deadline: Duration::from_millis(500),

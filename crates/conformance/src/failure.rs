@@ -2,6 +2,7 @@
 
 use std::{error::Error, time::Duration};
 
+use tautline_runtime::error_text::error_text;
 use tonic::{Code, Status};
 
 /// The maximum number of characters of a provider's message in a report.
@@ -48,7 +49,7 @@ impl From<Status> for CallFailure {
     fn from(status: Status) -> Self {
         match status.source() {
             None => Self::Status(status),
-            Some(cause) => Self::Broken(chain(cause)),
+            Some(cause) => Self::Broken(error_text(cause)),
         }
     }
 }
@@ -72,19 +73,6 @@ pub(crate) fn code_name(code: Code) -> String {
         name.push(c.to_ascii_uppercase());
     }
     name
-}
-
-/// Returns the text of an error with its causes.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        let inner = error.to_string();
-        if !text.contains(&inner) {
-            text = format!("{text}: {inner}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -248,11 +248,8 @@ impl Questions {
 
     fn workload(&self, who: &str) -> Workload {
         Workload {
-            labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
-            requests: self.config.resources.clone(),
             uid: self.unique(who),
-            ..Workload::default()
+            ..self.config.workload.clone()
         }
     }
 }

@@ -23,7 +23,7 @@ use tonic::{Code, Request, transport::Channel};
 
 use crate::{
     Config, Error,
-    check::{Finding, Verdict},
+    checks::{Finding, Verdict},
     failure::{Answer, CallFailure},
     questions::{NO_PEERS, ODD_PEERS, PLAIN, Question, Questions, TURNBUCKLE, UNKNOWN_NODES},
     wire::{Reply, connect, must_speak_grpc, timed, within},
@@ -131,36 +131,44 @@ impl Session {
         channel: &Channel,
         request: ReserveRequest,
     ) -> Answer<ReserveResponse> {
-        let once = || async {
-            let mut client = AllocatorClient::new(channel.clone());
-            self.call(client.reserve(self.timed(request.clone()))).await
+        let call = |mut client: AllocatorClient<Channel>| {
+            let request = self.timed(request.clone());
+            async move { client.reserve(request).await }
         };
-        let answer = self.retry(once, &[Code::Unavailable]).await?;
+        let answer = self.allocate(channel, call).await?;
         self.granted.lock().await.push(answer.id.clone());
         Ok(answer)
     }
 
     pub(crate) async fn confirm(&self, channel: &Channel, id: &str) -> Answer<()> {
-        let once = || async {
-            let mut client = AllocatorClient::new(channel.clone());
-            let request = ConfirmRequest { id: id.to_owned() };
-            self.call(client.confirm(self.timed(request))).await
+        let call = |mut client: AllocatorClient<Channel>| {
+            let request = self.timed(ConfirmRequest { id: id.to_owned() });
+            async move { client.confirm(request).await }
         };
-        self.retry(once, &[Code::Unavailable]).await.map(drop)
+        self.allocate(channel, call).await.map(drop)
     }
 
     pub(crate) async fn release(&self, channel: &Channel, id: &str) -> Answer<()> {
-        let once = || async {
-            let mut client = AllocatorClient::new(channel.clone());
-            let request = ReleaseRequest { id: id.to_owned() };
-            self.call(client.release(self.timed(request))).await
+        let call = |mut client: AllocatorClient<Channel>| {
+            let request = self.timed(ReleaseRequest { id: id.to_owned() });
+            async move { client.release(request).await }
         };
-        self.retry(once, &[Code::Unavailable]).await?;
+        self.allocate(channel, call).await?;
         let mut granted = self.granted.lock().await;
         if let Some(at) = granted.iter().position(|held| held == id) {
             granted.swap_remove(at);
         }
         Ok(())
+    }
+
+    /// Calls the Allocator, again while it is unavailable.
+    async fn allocate<A, F: Future<Output = Reply<A>>>(
+        &self,
+        channel: &Channel,
+        call: impl Fn(AllocatorClient<Channel>) -> F,
+    ) -> Answer<A> {
+        let once = || self.call(call(AllocatorClient::new(channel.clone())));
+        self.retry(once, &[Code::Unavailable]).await
     }
 
     /// Releases the reservations that the last check still holds.

@@ -12,7 +12,7 @@ use tonic::{Code, Streaming};
 use self::heard::Heard;
 pub(crate) use self::heard::Subject;
 use crate::{
-    check::{Verdict, skip, wrong},
+    checks::{Verdict, skip, wrong},
     failure::{CallFailure, GONE},
     questions::{Question, for_all_pods},
     session::Session,

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use tautline_runtime::error_text::error_text;
 use tokio::time::Instant;
 use tonic::{
     Request, Response, Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Channel, Endpoint},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
     Config, Error,
-    failure::{Answer, CallFailure, chain},
+    failure::{Answer, CallFailure},
 };
 
 pub(crate) type Reply<A> = Result<Response<A>, Status>;
@@ -63,27 +64,19 @@ pub(crate) async fn connect(config: &Config) -> Result<Channel, Error> {
     if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
         return Err(bad());
     }
-    let has_tls = config.tls.is_some();
-    let scheme = if has_tls { "https" } else { "http" };
+    let scheme = config.tls.as_ref().map_or("http", |_| "https");
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
         .map_err(|_| bad())?
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);
     if let Some(tls) = &config.tls {
-        let name = tls.name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
-        let mut client = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&tls.ca))
-            .domain_name(name);
-        if let Some((cert, key)) = &tls.identity {
-            client = client.identity(Identity::from_pem(cert, key));
-        }
-        endpoint = endpoint.tls_config(client).map_err(Error::Tls)?;
+        endpoint = endpoint.tls_config(tls.clone()).map_err(Error::Tls)?;
     }
     let limit = config.connect_within();
     let why = match tokio::time::timeout(limit, endpoint.connect()).await {
         Ok(Ok(channel)) => return Ok(channel),
-        Ok(Err(error)) => chain(&error),
+        Ok(Err(error)) => error_text(&error),
         // The endpoint's own timeout does not cover the TLS handshake.
         Err(_) => format!("no TLS handshake within {limit:?}"),
     };

@@ -36,5 +36,6 @@ pub use codec::fuzz_answer;
 pub use error::CallError;
 pub use metrics::Metrics;
 pub use planning_round::{PlanningRound, RuleRecord};
+pub use pool::client_tls;
 pub use question::{PlanningQuestion, texts};
 pub use underlay::{AllocateError, MitigationRequest};

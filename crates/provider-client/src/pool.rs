@@ -221,7 +221,11 @@ impl Pool {
     }
 }
 
-fn client_tls(files: &ClientFiles) -> Result<Option<ClientTlsConfig>, std::io::Error> {
+/// Reads the files of TLS; returns `None` without a CA.
+///
+/// # Errors
+/// A file cannot be read; the error names it.
+pub fn client_tls(files: &ClientFiles) -> Result<Option<ClientTlsConfig>, std::io::Error> {
     let read = |path: &std::path::Path| {
         std::fs::read(path)
             .map_err(|e| std::io::Error::new(e.kind(), format!("{}: {e}", path.display())))

@@ -8,7 +8,7 @@ use tonic::Code;
 use self::Step::{Again, Confirm, Gone, NewId, OtherPod, Reconnect, Release, Wait};
 use super::{nodes::is_complete, questions::refuses_bad_rules};
 use crate::{
-    check::{Answered, Verdict, checks, fail, seen, skip, wrong},
+    checks::{Answered, Verdict, checks, fail, seen, skip, wrong},
     failure::CallFailure,
     lines::names,
     questions::{IN_FLIGHT, Questions},
@@ -22,50 +22,25 @@ const SHORT_HOLD_MILLIS: i64 = 300;
 const AFTER_SHORT_HOLD: Duration = Duration::from_millis(1_800);
 
 checks! { "allocator":
-    "in-flight" [must_be_allocator] is_complete(IN_FLIGHT)
-        "a question with a pod in flight has one line for each eligible node",
-        "count the pods of inFlight in the line of their node; a node has no second line";
-    "release-unknown" release_unknown
-        "Release of an unknown id is OK, also twice",
-        "return OK if there is nothing to release: the reservation has ended by its hold";
-    "confirm-unknown" [must_be_allocator] confirm_unknown
-        "Confirm of an unknown id is NOT_FOUND",
-        "return NOT_FOUND for every id that is not held: the extender must not believe that the \
-         pod has its device";
+    "in-flight" [must_be_allocator] is_complete(IN_FLIGHT);
+    "release-unknown" release_unknown;
+    "confirm-unknown" [must_be_allocator] confirm_unknown;
     "repeats" [may_reserve] steps("repeats", HOLD_MILLIS, &[
-        Again(""), Reconnect, Again(""), OtherPod])
-        "a repeated Reserve for one pod UID, node and rule returns the same id and annotations, \
-         also after the caller has crashed; another pod gets another id",
-        "look the reservation up by UID, node and rule before you make one";
+        Again(""), Reconnect, Again(""), OtherPod]);
     "release" [may_reserve] steps("release", HOLD_MILLIS, &[
         Again(""), Release("Release"), Again("after one Release of two Reserves: "),
         Release("Release"), Release("Release"), Gone("Confirm after the last Release"), Reconnect,
-        Release("Release")])
-        "a Release cancels one Reserve; after as many as there were Reserves, Confirm is NOT_FOUND \
-         and another Release OK",
-        "count the Reserves of a reservation, and end it with the last Release";
+        Release("Release")]);
     "new-id" [may_reserve] steps("new-id", HOLD_MILLIS, &[
         Release("Release"), NewId, Release("a late Release of the old id"),
-        Gone("a late Confirm of the old id"), Again("")])
-        "after a reservation has ended, Reserve returns a new id, and Release of the old one has \
-         no effect",
-        "never use an id again: a late Confirm or Release may still come";
+        Gone("a late Confirm of the old id"), Again("")]);
     "hold" [may_reserve] steps("hold", SHORT_HOLD_MILLIS, &[
-        Wait(AFTER_SHORT_HOLD), Gone("Confirm after the hold of 300ms")])
-        "a reservation without Confirm ends with its hold: then Confirm is NOT_FOUND",
-        "compare the hold with the clock at each Confirm, not only in a sweep";
+        Wait(AFTER_SHORT_HOLD), Gone("Confirm after the hold of 300ms")]);
     "confirm" [may_reserve] steps("confirm", HOLD_MILLIS, &[
         Confirm("Confirm"), Reconnect, Confirm("a repeated Confirm"),
-        Release("Release of a confirmed reservation"), Confirm("Confirm after that Release")])
-        "a repeated Confirm is OK, also after the caller has crashed; Release does not end what is \
-         confirmed",
-        "keep a confirmed reservation until your watch shows that the pod is gone";
-    "unknown-node" [may_reserve] unknown_node
-        "Reserve on an unknown node is FAILED_PRECONDITION",
-        "grant only what a node has; refuse a node that you do not know";
-    "bad-rule" [may_reserve] bad_rule
-        "Reserve refuses an unreadable request or limit with INVALID_ARGUMENT and a message",
-        "read the rule as EndpointCost does, before you reserve";
+        Release("Release of a confirmed reservation"), Confirm("Confirm after that Release")]);
+    "unknown-node" [may_reserve] unknown_node;
+    "bad-rule" [may_reserve] bad_rule;
 }
 
 pub(super) async fn must_be_allocator(session: &Session) -> Verdict {

@@ -2,7 +2,7 @@
 
 use tautline_proto::ruleprovider::rule_provider_server::SERVICE_NAME;
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Response};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
@@ -12,25 +12,16 @@ use tonic_reflection::pb::v1::{
 };
 
 use crate::{
-    check::{Answered, Check, Verdict, checks, fail, skip},
-    failure::{CallFailure, code_name},
+    checks::{Answered, Check, Verdict, checks, fail, skip},
+    failure::CallFailure,
     questions::PLAIN,
     session::{NOT_READY_PAUSE, Session},
 };
 
 checks! { "connection":
-    "ready" ready
-        "EndpointCost is answered; until the data is loaded, with UNAVAILABLE or \
-         FAILED_PRECONDITION",
-        "answer the question; if the rule needs a request or a limit, give a good one with \
-         --request and --limit";
-    "health" health
-        "if grpc.health.v1 is served, Check of \"\" becomes SERVING",
-        "set the status of \"\" to SERVING once the data is loaded: the kubelet's probe asks for \
-         it";
-    "reflection" reflection
-        "if grpc.reflection.v1 is served, it lists ruleprovider.RuleProvider",
-        "register the descriptors of ruleprovider.proto with the reflection service";
+    "ready" ready;
+    "health" health;
+    "reflection" reflection;
 }
 
 pub(crate) const READY: &Check = &CHECKS[0];
@@ -67,25 +58,23 @@ async fn health(session: &Session) -> Verdict {
 }
 
 async fn reflection(session: &Session) -> Verdict {
-    let patience = session.config.patience;
     let request = ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
     };
     let mut client = ServerReflectionClient::new(session.channel.clone());
-    let answer = tokio::time::timeout(patience, async move {
+    let call = async {
         let requests = futures::stream::iter([request]);
-        let answers = client.server_reflection_info(requests).await?;
-        answers.into_inner().message().await
-    });
-    let answer = match answer.await {
-        Err(_) => return fail(CallFailure::NoAnswer(patience).to_string()),
-        Ok(Err(status)) if status.code() == Code::Unimplemented => {
+        let mut answers = client.server_reflection_info(requests).await?.into_inner();
+        Ok(Response::new(answers.message().await?))
+    };
+    let answer = match session.call(call).await {
+        Err(failure) if failure.is(&[Code::Unimplemented]) => {
             return skip("not served; tools such as grpcurl then need the proto file");
         }
-        Ok(Err(status)) => return fail(format!("seen {}", code_name(status.code()))),
-        Ok(Ok(answer)) => answer.and_then(|answer| answer.message_response),
+        answer => answer.answered("the list of services")?,
     };
+    let answer = answer.and_then(|answer| answer.message_response);
     let Some(MessageResponse::ListServicesResponse(list)) = answer else {
         return fail("seen no list of services");
     };

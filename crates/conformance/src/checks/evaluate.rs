@@ -7,38 +7,21 @@ use tonic::Code;
 
 use super::questions::{MAX_EQUAL_REQUESTS, must_repeat, refuses_bad_rules};
 use crate::{
-    check::{Answered, Finding, Verdict, checks, skip, wrong},
+    checks::{Answered, Finding, Verdict, checks, skip, wrong},
     questions::{Form, Questions},
     session::Session,
 };
 
 checks! { "evaluate":
-    "placed" placed
-        "placed pods have one of the five states; Limit, Violation and Error a reason",
-        "return Pending, Compliant, Limit, Violation or Error, and say why: people see the reason; \
-         Compliant if the rule counts only when a pod is placed";
-    "unplaced" [must_answer] no_violation(("pods without a node", Questions::of_unplaced_pods))
-        "a pod with an empty node is no Violation",
-        "return Pending while a pod has no node: a Violation may evict pods";
+    "placed" placed;
+    "unplaced" [must_answer] no_violation(("pods without a node", Questions::of_unplaced_pods));
     "unknown" [must_answer] no_violation((
-        "unknown pods on unknown nodes", Questions::of_unknown_pods))
-        "unknown pods on unknown nodes have a state, and no Violation",
-        "return Error or Pending for what you do not know, instead of an error status";
-    "no-targets" [must_answer] no_targets
-        "a binding without targets has a state, or is refused with INVALID_ARGUMENT",
-        "check that the targets that you read are there";
-    "turnbuckle" [must_answer] turnbuckle
-        "a request without targetNodes has a state",
-        "look the pods' nodes up, or return Pending if you cannot";
-    "repeats" [must_answer] repeats
-        "equal requests in a row have the same state, unless figures have changed",
-        "make the state a function of the request and your data";
-    "bad-rule" [must_answer] bad_rule
-        "Evaluate refuses an unreadable request or limit with INVALID_ARGUMENT and a message",
-        "read the rule as EndpointCost does, before anything else";
-    "expected" expected
-        "the pods of --expect have the states that it names",
-        "compare with the rule's request and limit, and use targetNodes for the nodes";
+        "unknown pods on unknown nodes", Questions::of_unknown_pods));
+    "no-targets" [must_answer] no_targets;
+    "turnbuckle" [must_answer] turnbuckle;
+    "repeats" [must_answer] repeats;
+    "bad-rule" [must_answer] bad_rule;
+    "expected" expected;
 }
 
 fn state(what: &str, answer: &EvaluateResponse) -> Verdict<ComplianceState> {

@@ -3,40 +3,21 @@
 use tautline_proto::ruleprovider::NodeCost;
 
 use crate::{
-    check::{Answered, Verdict, checks, fail, skip, wrong},
+    checks::{Answered, Verdict, checks, fail, skip, wrong},
     lines::{Completeness, is_code, names, number_fault},
     questions::{Form, LARGE, UNKNOWN_NODES},
     session::Session,
 };
 
 checks! { "nodes":
-    "every-node" has_no("no line for", |c| c.missing, "a line for each of the {} nodes")
-        "each eligible node has a line",
-        "return a NodeCost for every name in eligibleNodes, also for nodes that cannot be used or \
-         are not known: cost -1 and a reason";
-    "once" has_no("several lines for", |c| c.repeated, "one for each node")
-        "no node has several lines",
-        "return one NodeCost for each name: of several the worst counts";
-    "no-other" has_no("lines for", |c| c.others, "only eligible nodes")
-        "no other node has a line",
-        "answer the names in eligibleNodes alone: kube-scheduler has excluded the others";
-    "unknown" is_answered(UNKNOWN_NODES)
-        "unknown nodes do not fail the question",
-        "return a line with cost -1 and a reason such as UnknownNode instead of an error status: \
-         other nodes can still be used";
-    "many" is_complete(LARGE)
-        "10,000 nodes in one question are answered, in at most 8 MiB",
-        "raise the server's limit of a received message to 16 MiB, and keep details short";
-    "codes" codes
-        "the reason of a refused node is a capital letter and letters, 40 at most",
-        "write a fixed word in CamelCase such as OverLimit; figures and names belong into detail";
-    "usable" usable
-        "a node with a cost of 0 or more has no reason and is not freeable",
-        "set reason and freeable of refused nodes alone, and give those a negative cost";
-    "costs" costs
-        "costs below -1 have a reason; tieBreak is 0 to cost; resolution is not negative",
-        "convert differences, NaN and infinities before they become a cost; a negative cost makes \
-         the node unusable";
+    "every-node" has_no("no line for", |c| c.missing, "a line for each of the {} nodes");
+    "once" has_no("several lines for", |c| c.repeated, "one for each node");
+    "no-other" has_no("lines for", |c| c.others, "only eligible nodes");
+    "unknown" is_answered(UNKNOWN_NODES);
+    "many" is_complete(LARGE);
+    "codes" codes;
+    "usable" usable;
+    "costs" costs;
 }
 
 /// Judges the nodes of each answer that have a fault.

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::nodes::is_answered;
 use crate::{
-    check::{Answered, Finding, Verdict, checks, fail, seen, skip, wrong},
+    checks::{Answered, Finding, Verdict, checks, fail, seen, skip, wrong},
     failure::{Answer, CallFailure},
     lines::difference,
     questions::{NO_PEERS, ODD_PEERS, PLAIN, Questions, TURNBUCKLE, UNREADABLE},
@@ -20,27 +20,12 @@ const CONCURRENT_QUESTIONS: usize = 32;
 pub(super) const MAX_EQUAL_REQUESTS: usize = 8;
 
 checks! { "questions":
-    "no-peers" is_answered(NO_PEERS)
-        "a pod without peers is answered",
-        "return a cost for every node if peers and peerNodes are empty, for instance 0: the first \
-         pod of an offer has no peers";
-    "peers" is_answered(ODD_PEERS)
-        "peers that are not pods, or on unknown nodes, do not fail the question",
-        "ignore peers with an empty node, and refuse nodes by a line with a reason instead of an \
-         error status";
-    "turnbuckle" is_answered(TURNBUCKLE)
-        "a question with the fields below 16 alone is answered, with kind and name of the source",
-        "use peerNodes if peers is empty, and do without workload, namespace and UID";
-    "repeats" repeats
-        "equal questions in a row have equal lines, unless figures have changed",
-        "make the cost a function of the question and your data, without chance or counters";
-    "concurrent" concurrent
-        "32 concurrent questions are answered, each for its own nodes",
-        "keep nothing of a request in variables that calls share";
-    "bad-rule" bad_rule
-        "EndpointCost refuses an unreadable request or limit with INVALID_ARGUMENT and a message",
-        "return INVALID_ARGUMENT with the field and the fix; other codes count as failures of the \
-         provider and are retried";
+    "no-peers" is_answered(NO_PEERS);
+    "peers" is_answered(ODD_PEERS);
+    "turnbuckle" is_answered(TURNBUCKLE);
+    "repeats" repeats;
+    "concurrent" concurrent;
+    "bad-rule" bad_rule;
 }
 
 async fn repeats(session: &Session) -> Verdict {

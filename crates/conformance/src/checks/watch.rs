@@ -8,7 +8,7 @@ use tautline_proto::ruleprovider::{CostWatch, IndexedNode};
 
 use super::{allocator::must_be_allocator, questions::bad_rules};
 use crate::{
-    check::{Verdict, checks, fail, skip, wrong},
+    checks::{Verdict, checks, fail, skip, wrong},
     lines::describe,
     questions::for_all_pods,
     session::Session,
@@ -29,33 +29,11 @@ const MAX_PLACED_PODS: usize = 3;
 const LATE_CHANGE_WAIT: Duration = Duration::from_millis(1_500);
 
 checks! { "watch":
-    "first-costs" first_costs
-        "a question of WatchCosts has one line for each node, or fails as EndpointCost does, \
-         before through passes its message; lines without perPod are those of EndpointCost, \
-         whichever pod asks for whichever nodes",
-        "send the line of every node by its index before through; send perPod instead of lines if \
-         costs depend on the pod's name or UID, or on the other nodes";
-    "through" through
-        "through is the number of a message that came, never goes back, and comes at least once a \
-         second",
-        "keep the sequence of the last message whose content all sent costs have, and send it each \
-         second while nothing changes";
-    "nodes" nodes
-        "an added node has a line before through passes its message, a removed one has none \
-         afterwards, and an index that comes again is the new node's",
-        "apply removedNodes before addedNodes, and forget what you have sent for an index that is \
-         removed";
-    "questions" questions
-        "a question that is opened later gets its costs, a closed one none once through has \
-         passed, and one with an unreadable rule fails as EndpointCost does while the stream stays \
-         open",
-        "keep questions by their ids until closedQuestions names them, and send a QuestionFailure \
-         instead of ending the stream";
-    "placed" placed
-        "a pod of placedPods changes its node's line before through passes its message, or not at \
-         all; after endedPods the line is as before",
-        "count pods of placedPods by their UIDs before you send through, until endedPods names \
-         them or your watch shows them";
+    "first-costs" first_costs;
+    "through" through;
+    "nodes" nodes;
+    "questions" questions;
+    "placed" placed;
 }
 
 fn must_have_costs(stream: &CostStream<'_>) -> Verdict {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tautline_conformance::{Config, Error, Tls, run};
+use tautline_conformance::{Config, Error, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
+use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// Accepts connections, and answers nothing but `answer`.
 async fn server(answer: &'static [u8]) -> Config {
@@ -34,13 +35,9 @@ async fn silent_port_is_an_error_in_time() {
     assert!(silent.contains("no answer within 500ms"), "{silent}");
 
     let ca = rcgen::generate_simple_self_signed(["ca".into()]).unwrap();
-    let tls = Some(Tls {
-        ca: ca.cert.pem().into_bytes(),
-        identity: None,
-        name: None,
-    });
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca.cert.pem()));
     let silent = Config {
-        tls,
+        tls: Some(tls),
         ..server(b"").await
     };
     let silent = run(silent).await.unwrap_err().to_string();

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tautline_conformance::Config;
+use tautline_conformance::{Config, Workload};
 use tautline_core::{index::Object, model};
 use tautline_gpu_slice::GpuSlice;
 use tautline_latency::{Latency, Table, ZONE};
@@ -66,12 +66,15 @@ async fn gpu_slice_passes() {
         expectations: expectations.map(|text| text.parse().unwrap()).to_vec(),
         reserve: true,
         // Of a pod that was promised a node: it fills it.
-        annotations: [
-            ("alibabacloud.com/gpu-milli", "1000"),
-            ("alibabacloud.com/gpu-count", "4"),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into(),
+        workload: Workload {
+            annotations: [
+                ("alibabacloud.com/gpu-milli", "1000"),
+                ("alibabacloud.com/gpu-count", "4"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+            ..Workload::default()
+        },
         ..patient(server.address, "gpu-slice")
     })
     .await;

@@ -1,6 +1,7 @@
-use tautline_conformance::{Config, Error, Tls, run};
+use tautline_conformance::{Config, Error, run};
 use tautline_scripted::Scripted;
 use tautline_sdk::testkit;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::{passes, patient};
 
@@ -32,11 +33,12 @@ async fn run_uses_mutual_tls() {
     let with = |ca: String, name: &str| {
         let key = client.signing_key.serialize_pem();
         Config {
-            tls: Some(Tls {
-                ca: ca.into(),
-                identity: Some((client.cert.pem().into(), key.into())),
-                name: Some(name.into()),
-            }),
+            tls: Some(
+                ClientTlsConfig::new()
+                    .ca_certificate(Certificate::from_pem(ca))
+                    .identity(Identity::from_pem(client.cert.pem(), key))
+                    .domain_name(name),
+            ),
             filter: Some("nodes/".into()),
             ..patient(provider.address, "noise")
         }

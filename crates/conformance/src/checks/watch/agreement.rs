@@ -5,7 +5,7 @@ use std::time::Duration;
 use tautline_proto::ruleprovider::EndpointCostResponse;
 
 use crate::{
-    check::{Answered, Verdict, skip, wrong},
+    checks::{Answered, Verdict, skip, wrong},
     failure::{Answer, CallFailure},
     lines::{Completeness, difference, names},
     questions::Question,
