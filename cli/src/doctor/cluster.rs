@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration},
+        admissionregistration::v1::{
+            ServiceReference, ValidatingWebhook, ValidatingWebhookConfiguration,
+        },
         apps::v1::{DaemonSet, Deployment},
         coordination::v1::Lease,
         core::v1::{Node, Pod, Secret, Service},
@@ -80,48 +82,19 @@ pub(crate) struct Unread {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WebhookConfiguration {
     pub kind: &'static str,
-    pub name: String,
-    pub hooks: Vec<Webhook>,
-}
-
-/// A webhook of a configuration.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Webhook {
-    pub name: String,
-    /// The CA bundle in PEM; empty if there is none.
-    pub ca_bundle: Vec<u8>,
-    /// The namespace, name and port of the Service; `None` for a URL.
-    pub service: Option<(String, String, i32)>,
-    /// True if the webhook's `failurePolicy` is Fail, and it has rules.
-    pub fail: bool,
+    /// The configuration; a mutating one has these fields too.
+    pub spec: ValidatingWebhookConfiguration,
 }
 
 impl WebhookConfiguration {
-    /// Converts a configuration of either kind; a mutating one has these fields too.
-    pub(crate) fn new(kind: &'static str, configuration: &ValidatingWebhookConfiguration) -> Self {
-        let hooks = configuration.webhooks.iter().flatten();
-        let name = configuration.name_any();
-        let hooks = hooks.map(Webhook::new).collect();
-        Self { kind, name, hooks }
-    }
-
     pub(crate) fn object(&self) -> String {
-        format!("{} {}", self.kind, self.name)
+        format!("{} {}", self.kind, self.spec.name_any())
     }
-}
 
-impl Webhook {
-    fn new(hook: &ValidatingWebhook) -> Self {
-        let client = &hook.client_config;
-        let service = client.service.as_ref();
-        // The API server's default is Fail.
-        let fail = hook.failure_policy.as_deref().unwrap_or("Fail") == "Fail";
-        Self {
-            name: hook.name.clone(),
-            ca_bundle: client.ca_bundle.iter().flat_map(|b| b.0.clone()).collect(),
-            service: service.map(|s| (s.namespace.clone(), s.name.clone(), s.port.unwrap_or(443))),
-            fail: fail && hook.rules.iter().flatten().next().is_some(),
-        }
+    /// Returns the webhooks with a Service.
+    pub(crate) fn hooks(&self) -> impl Iterator<Item = (&ValidatingWebhook, &ServiceReference)> {
+        let hooks = self.spec.webhooks.iter().flatten();
+        hooks.filter_map(|hook| Some((hook, hook.client_config.service.as_ref()?)))
     }
 }
 

@@ -218,13 +218,15 @@ impl Reader<'_> {
         K: Kind + k8s_openapi::Resource,
     {
         let all = self.list_as::<K, ValidatingWebhookConfiguration>(None, ListParams::default());
-        let all = all.await?;
-        let ours = all.iter().filter(|c| {
+        let ours = all.await?.into_iter().filter(|c| {
             let part_of = c.labels().get("app.kubernetes.io/part-of");
             part_of.is_some_and(|p| p == "tautline") || c.name_any().starts_with("tautline-")
         });
-        let convert = |c| WebhookConfiguration::new(K::KIND, c);
-        Some(ours.map(convert).collect())
+        let kind = K::KIND;
+        Some(
+            ours.map(|spec| WebhookConfiguration { kind, spec })
+                .collect(),
+        )
     }
 
     /// Reads the Secrets of the extender's and the admission server's certificates.
@@ -244,9 +246,9 @@ impl Reader<'_> {
 
     /// Reads the EndpointSlices of the Services that checks look at.
     async fn slices(&self, cluster: &Cluster) -> Option<Vec<EndpointSlice>> {
-        let hooks = cluster.webhooks.iter().flatten().flat_map(|c| &c.hooks);
-        let called = hooks.filter_map(|h| h.service.clone());
-        let called = called.map(|(namespace, name, _)| (namespace, name));
+        let webhooks = cluster.webhooks.iter().flatten();
+        let called = webhooks.flat_map(WebhookConfiguration::hooks);
+        let called = called.map(|(_, s)| (s.namespace.clone(), s.name.clone()));
         let is_provider = |key: &String| {
             key == UNDERLAY_LABEL || RULE_LABEL_PREFIXES.iter().any(|p| key.starts_with(p))
         };

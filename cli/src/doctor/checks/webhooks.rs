@@ -1,11 +1,12 @@
 //! Checks that the API server reaches the admission server, and trusts its certificate.
 
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, ValidatingWebhook};
 use tautline_core::providers::{PortPreference, addresses};
 
 use super::certificates::cas;
 use crate::doctor::{
     certificate::{self, Certificate},
-    cluster::{State, Webhook, WebhookConfiguration},
+    cluster::{State, WebhookConfiguration},
     finding::{Finding, counted, passed, problem},
     workload::{Role, Workload},
 };
@@ -53,18 +54,23 @@ fn ca_bundle(
         None => state.reapply(),
     };
     // A URL's certificate may be of a CA that the API server knows.
-    let mut hooks = configuration.hooks.iter().filter(|h| h.service.is_some());
-    if let Some(Webhook { name, .. }) = hooks.clone().find(|h| h.ca_bundle.is_empty()) {
+    let bundle = |hook: &ValidatingWebhook| {
+        let bundle = hook.client_config.ca_bundle.clone();
+        bundle.map_or_else(Vec::new, |bundle| bundle.0)
+    };
+    let hooks = || configuration.hooks().map(|(hook, _)| hook);
+    if let Some(hook) = hooks().find(|hook| bundle(hook).is_empty()) {
+        let name = &hook.name;
         let text = format!("{name} has no caBundle: the API server cannot verify the server");
         return Some(problem("WebhookWithoutCa", object, text, fix));
     }
     let valid = trusted?.iter().filter(|c| c.is_valid_at(state.cluster.now));
-    let is_trusted = |hook: &&Webhook| {
-        let bundle = certificate::all(&hook.ca_bundle).unwrap_or_default();
+    let is_trusted = |hook: &&ValidatingWebhook| {
+        let bundle = certificate::all(&bundle(hook)).unwrap_or_default();
         let mut valid = valid.clone();
         valid.any(|ca| bundle.iter().any(|b| b.der == ca.der))
     };
-    let hook = hooks.find(|h| !is_trusted(h))?;
+    let hook = hooks().find(|h| !is_trusted(h))?;
     let secret = state.secret(server.and_then(Workload::tls_secret).unwrap_or_default());
     let text = format!(
         "the caBundle of {} has no CA of the {secret}: the API server refuses the server's \
@@ -78,15 +84,15 @@ fn ca_bundle(
 fn service(state: &State<'_>, configuration: &WebhookConfiguration) -> Option<Finding> {
     state.cluster.services.as_ref()?;
     let is_read = state.cluster.slices.is_some();
-    for target in configuration.hooks.iter().flat_map(|h| &h.service) {
-        let (namespace, name, port) = target;
+    for (_, target) in configuration.hooks() {
+        let (namespace, name, port) = (&target.namespace, &target.name, port_of(target));
         let slices = state.snapshot.endpoint_slices(namespace, name);
         let (check, fault, fix) = match state.snapshot.service(namespace, name) {
             None => {
                 let fix = format!("{}; or remove the configuration", state.reapply());
                 ("WebhookServiceMissing", "does not exist".to_owned(), fix)
             }
-            Some(service) if !service.ports.iter().any(|p| i32::from(p.port) == *port) => {
+            Some(service) if !service.ports.iter().any(|p| i32::from(p.port) == port) => {
                 let ports = format!("the ports of Service {namespace}/{name}");
                 let fix = format!("clientConfig.service.port, or {ports}");
                 ("WebhookServiceMissing", format!("has no port {port}"), fix)
@@ -98,8 +104,10 @@ fn service(state: &State<'_>, configuration: &WebhookConfiguration) -> Option<Fi
             }
             Some(_) => continue,
         };
-        let mut hooks = configuration.hooks.iter();
-        let is_fatal = hooks.any(|h| h.fail && h.service.as_ref() == Some(target));
+        let is_fatal = configuration.hooks().any(|(hook, service)| {
+            let called = (&service.namespace, &service.name, port_of(service));
+            called == (namespace, name, port) && is_fatal(hook)
+        });
         let effect = if is_fatal {
             "the API server refuses its objects (failurePolicy Fail)"
         } else {
@@ -110,4 +118,15 @@ fn service(state: &State<'_>, configuration: &WebhookConfiguration) -> Option<Fi
         return Some(finding.warning_if(!is_fatal));
     }
     None
+}
+
+fn port_of(service: &ServiceReference) -> i32 {
+    service.port.unwrap_or(443)
+}
+
+/// Returns whether the API server refuses objects without the webhook's answer. Its default policy
+/// is Fail.
+fn is_fatal(hook: &ValidatingWebhook) -> bool {
+    let has_rules = hook.rules.iter().flatten().next().is_some();
+    has_rules && hook.failure_policy.as_deref().unwrap_or("Fail") == "Fail"
 }

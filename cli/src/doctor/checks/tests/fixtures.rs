@@ -114,7 +114,7 @@ fn webhook_configurations(bundle: &str) -> Vec<WebhookConfiguration> {
             object.as_object_mut().unwrap().remove("kind");
         }
         let list = list.into_iter().map(of);
-        list.map(|c| WebhookConfiguration::new(kind, &c))
+        list.map(|spec| WebhookConfiguration { kind, spec })
             .collect::<Vec<_>>()
     };
     kinds.map(&mut of_kind).concat()

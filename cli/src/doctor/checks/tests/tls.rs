@@ -157,8 +157,10 @@ fn webhooks() {
     let object = "ValidatingWebhookConfiguration tautline-own-resources";
     let fix = "kubectl -n tautline-system logs deploy/tautline-admission";
     let bundles = |c: &mut Cluster, bundle: &str| {
-        for hook in c.webhooks.iter_mut().flatten().flat_map(|w| &mut w.hooks) {
-            hook.ca_bundle = bundle.as_bytes().to_vec();
+        let webhooks = c.webhooks.iter_mut().flatten();
+        for hook in webhooks.flat_map(|w| w.spec.webhooks.iter_mut().flatten()) {
+            let bundle = bundle.as_bytes().to_vec();
+            hook.client_config.ca_bundle = Some(k8s_openapi::ByteString(bundle));
         }
     };
     finds(
