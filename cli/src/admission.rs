@@ -10,17 +10,17 @@ use tautline_admission::{
     config::Certificate,
     webhooks::{self, Address},
 };
-use tautline_certificates::{Ca, Times};
+use tautline_certificates::Ca;
 use tautline_gpu_sharing::Names;
-use tautline_runtime::{
-    tasks::{self, Tasks},
-    tls::ServerFiles,
-};
+use tautline_runtime::tls::ServerFiles;
 
 use crate::{
     cluster::ClusterArgs, duration_arg::parse_duration, extender::limits, output,
-    provider_args::TrustArgs,
+    provider_args::OwnArgs, run_until_shutdown,
 };
+
+/// The Service of the admission server.
+const SERVICE: &str = "tautline-admission";
 
 /// The longest time that a new CA is trusted before its certificate is served.
 const MAX_OVERLAP: Duration = Duration::from_secs(300);
@@ -41,19 +41,8 @@ pub(crate) struct Args {
     /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
-    /// Tautline's own namespace, with the Service and the Secret of the certificates
-    #[arg(
-        long,
-        value_name = "NS",
-        default_value = "tautline-system",
-        env = "POD_NAMESPACE"
-    )]
-    namespace: String,
     #[command(flatten)]
-    trust: TrustArgs,
-    /// The Service of the admission server
-    #[arg(long, value_name = "NAME", default_value = "tautline-admission")]
-    service: String,
+    own: OwnArgs,
     #[command(flatten)]
     certificate: CertificateArgs,
     /// Time for one review; keep it below the webhooks' timeoutSeconds
@@ -109,9 +98,6 @@ struct CertificateArgs {
     /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The Secret for generated certificates
-    #[arg(long, value_name = "NAME", default_value = "tautline-admission-tls")]
-    secret: String,
     /// More DNS names and IP addresses for the certificate
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     tls_name: Vec<String>,
@@ -134,37 +120,30 @@ struct RenderArgs {
     webhook_url: Option<String>,
 }
 
-fn config(args: Args) -> Result<Config> {
-    let defaults = Config::new(&args.namespace, &args.service);
-    let certificate = match (args.certificate, defaults.certificate.clone()) {
-        (
-            CertificateArgs {
-                tls_cert: Some(cert),
-                tls_key: Some(key),
-                ..
-            },
-            _,
-        ) => Certificate::Files(ServerFiles {
+/// Returns the certificate of the files, or the generated one of `defaults` with the flags.
+fn certificate(args: CertificateArgs, defaults: Certificate) -> Certificate {
+    if let Some((cert, key)) = args.tls_cert.zip(args.tls_key) {
+        return Certificate::Files(ServerFiles {
             cert,
             key,
             client_ca: None,
             alpn: Vec::new(),
-        }),
-        (own, Certificate::Own { mut names, .. }) => {
-            names.extend(own.tls_name);
-            Certificate::Own {
-                secret: own.secret,
-                names,
-                times: Times {
-                    lifetime: own.certificate_lifetime,
-                    ca: Ca::Published {
-                        overlap: MAX_OVERLAP.min(own.certificate_lifetime / 4),
-                    },
-                },
-            }
-        }
-        (_, files) => files,
-    };
+        });
+    }
+    let mut certificate = defaults;
+    if let Certificate::Own { names, times, .. } = &mut certificate {
+        names.extend(args.tls_name);
+        times.lifetime = args.certificate_lifetime;
+        times.ca = Ca::Published {
+            overlap: MAX_OVERLAP.min(args.certificate_lifetime / 4),
+        };
+    }
+    certificate
+}
+
+fn config(args: Args) -> Result<Config> {
+    let defaults = Config::new(&args.own.namespace, SERVICE);
+    let certificate = certificate(args.certificate, defaults.certificate.clone());
     let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
         limits,
@@ -176,9 +155,9 @@ fn config(args: Args) -> Result<Config> {
         max_body_bytes: args.max_body << 20,
         governed: args.governed,
         scheduler_name: args.scheduler_name,
-        trusted: args.trust.trusted_namespaces(&args.namespace),
+        trusted: args.own.trusted(),
         authorizer: args.authorizer,
-        policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
+        policy_namespace: args.policy_namespace.unwrap_or(args.own.namespace),
         gpus: Names::new(
             &args.gpu_resource,
             &args.gpu_shared_resource,
@@ -220,8 +199,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             }
             Some(url) => Address::Url(url),
             None => Address::Service {
-                namespace: args.namespace,
-                name: args.service,
+                namespace: args.own.namespace,
+                name: SERVICE.to_owned(),
             },
         };
         return render(&address, args.render.dir.as_deref());
@@ -229,10 +208,5 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = args.cluster.without_retries().await?;
     let app = App::build(config(args)?, cluster).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "admission starting");
-    let readiness = app.readiness();
-    let mut tasks = Tasks::default();
-    app.spawn(&mut tasks)?;
-    tasks
-        .run(tasks::ready_then_shutdown_signal(readiness, "admission"))
-        .await
+    run_until_shutdown("admission", app.readiness(), |tasks| app.spawn(tasks)).await
 }

@@ -2,8 +2,13 @@ mod gpu;
 mod latency;
 mod mps;
 
-use anyhow::Result;
+use std::{net::SocketAddr, path::PathBuf};
+
+use anyhow::{Result, bail};
 use clap::Subcommand;
+use tautline_agent_link::{Provider, Token};
+
+use crate::provider_args::ClientTlsArgs;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -16,6 +21,44 @@ pub(crate) enum Command {
     /// Replace this process by a program of another root directory
     #[command(hide = true)]
     MpsExec(mps::MpsExecArgs),
+}
+
+/// The arguments of an agent that reports from its node to providers.
+#[derive(clap::Args)]
+struct ReportingArgs {
+    /// A provider that gets the reports; each address of its name gets a stream. Repeat it for
+    /// several
+    #[arg(long = "provider", value_name = "URL", required = true)]
+    providers: Vec<Provider>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
+    /// Show this token to providers; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Show it over plain http too: only where nobody else reads the way there
+    #[arg(long, requires = "token_file")]
+    token_over_http: bool,
+    /// This node's name
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node: String,
+    /// Address of /livez, /readyz and /metrics
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+}
+
+impl ReportingArgs {
+    fn check(&self) -> Result<()> {
+        if self.node.is_empty() {
+            bail!("--node is empty; write the node's name, or set NODE_NAME");
+        }
+        Ok(())
+    }
+
+    fn token(&self) -> Option<Token> {
+        let over_http = self.token_over_http;
+        let file = self.token_file.clone()?;
+        Some(Token { file, over_http })
+    }
 }
 
 impl Command {

@@ -112,7 +112,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::fixtures;
+    use crate::tests::fixtures;
 
     #[derive(Parser)]
     struct Line {

@@ -3,11 +3,10 @@ use std::{net::SocketAddr, time::Duration};
 use anyhow::Result;
 use tautline_controller::{AnnotationMatch, App, Config};
 use tautline_core::{binding_quota::BindingLimits, duration};
-use tautline_runtime::tasks::{self, Tasks};
 
 use crate::{
     cluster::ClusterArgs, duration_arg::parse_duration, identity::identity,
-    provider_args::ProviderArgs, trace_args::TraceArgs,
+    provider_args::ProviderArgs, run_until_shutdown, trace_args::TraceArgs,
 };
 
 #[derive(clap::Args)]
@@ -21,17 +20,6 @@ pub(crate) struct Args {
     /// Address of /livez, /readyz, /metrics and /decisions
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
-    /// Tautline's own namespace, with the Lease
-    #[arg(
-        long,
-        value_name = "NS",
-        default_value = "tautline-system",
-        env = "POD_NAMESPACE"
-    )]
-    namespace: String,
-    /// This replica's name in the Lease [default: the host's name and a number]
-    #[arg(long, value_name = "NAME", env = "POD_NAME")]
-    identity: Option<String>,
     /// Maximum number of bindings of one offer
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     max_bindings: usize,
@@ -41,9 +29,6 @@ pub(crate) struct Args {
     /// Maximum number of bindings of all offers
     #[arg(long, default_value_t = 50_000, value_name = "N")]
     max_total_bindings: usize,
-    /// Concurrent evaluations at one provider
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    provider_concurrency: usize,
     #[command(flatten)]
     providers: ProviderArgs,
     #[command(flatten)]
@@ -88,7 +73,7 @@ fn any_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args) -> Config {
-    let mut config = Config::new(&args.namespace, identity(args.identity));
+    let mut config = Config::new(&args.providers.own.namespace, identity());
     config.lease.duration = args.lease_duration.max(Duration::from_secs(3));
     config.lease.renew_deadline = config.lease.duration.mul_f64(2.0 / 3.0);
     config.lease.retry = config.lease.duration.div_f64(6.0);
@@ -99,15 +84,12 @@ fn config(args: Args) -> Config {
             namespace: args.max_namespace_bindings,
             total: args.max_total_bindings,
         },
-        provider_concurrency: args.provider_concurrency,
         eviction_cool_down: args.eviction_cool_down,
         protecting_annotations: args.no_evict_annotations,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
         requeue_pods: !args.no_wake,
-        provider_client: args
-            .providers
-            .config(config.provider_client.clone(), &args.namespace),
+        provider_client: args.providers.config(config.provider_client.clone()),
         advertise_gate: args.advertise_gate,
         open_reports: args.open_reports,
         ..config
@@ -123,12 +105,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let app = App::build(config, cluster).await?;
     tracing::info!(admin = %app.admin_address()?, "controller starting");
-    let readiness = app.readiness();
-    let mut tasks = Tasks::default();
-    app.spawn(&mut tasks);
-    let ended = tasks
-        .run(tasks::ready_then_shutdown_signal(readiness, "controller"))
-        .await;
+    let ended = run_until_shutdown("controller", app.readiness(), |tasks| {
+        app.spawn(tasks);
+        Ok(())
+    });
+    let ended = ended.await;
     traces.end().await;
     ended
 }

@@ -62,25 +62,17 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     };
     let client = args.cluster.client().await?;
     let namespace = args.namespace.of(&client);
-    let found = if is_offer {
-        offer(&client, &namespace, &args).await?
+    if is_offer {
+        offer(&client, &namespace, &args).await
     } else {
-        binding(&client, &namespace, &args).await?
-    };
-    Ok(match found {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(absent) => {
-            note!("error: {absent}");
-            ExitCode::from(EXIT_NO)
-        }
-    })
+        binding(&client, &namespace, &args).await
+    }
 }
 
-/// Describes a binding. The inner error is that the object does not exist.
-async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
+async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode> {
     type Binding = ConstraintPolicyBinding;
     let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
-        return Ok(Err(missing::<Binding>(namespace, &args.name)));
+        return Ok(missing::<Binding>(namespace, &args.name));
     };
     let binding: Binding = fetch::parse(&raw)?;
     let (raw_offer, raw_policies, events) = tokio::join!(
@@ -111,13 +103,13 @@ async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result
         events,
     };
     output::print(args.output, &value, |_| all.text(Timestamp::now()))?;
-    Ok(Ok(()))
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
+async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode> {
     type Offer = ConstraintPolicyOffer;
     let Some(raw) = fetch::get::<Offer>(client, namespace, &args.name).await? else {
-        return Ok(Err(missing::<Offer>(namespace, &args.name)));
+        return Ok(missing::<Offer>(namespace, &args.name));
     };
     let offer: Offer = fetch::parse(&raw)?;
     let scope = Scope::Namespace(namespace.to_owned());
@@ -148,11 +140,13 @@ async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<Result<(
         events,
     };
     output::print(args.output, &value, |_| all.text(Timestamp::now()))?;
-    Ok(Ok(()))
+    Ok(ExitCode::SUCCESS)
 }
 
-fn missing<K: Kind>(namespace: &str, name: &str) -> String {
-    absent::<K>(&Scope::Namespace(namespace.to_owned()), name)
+fn missing<K: Kind>(namespace: &str, name: &str) -> ExitCode {
+    let scope = Scope::Namespace(namespace.to_owned());
+    note!("error: {}", absent::<K>(&scope, name));
+    ExitCode::from(EXIT_NO)
 }
 
 async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>> {

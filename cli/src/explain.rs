@@ -145,7 +145,7 @@ fn lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::tests::fixtures;
 
     #[test]
     fn explanation_names_bindings_in_violation_and_their_next_eviction() {

@@ -1,19 +1,18 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use tautline_certificates::{Ca, Times};
 use tautline_core::{answer::AnswerMode, model::ProviderUnavailable};
-use tautline_runtime::{
-    cluster_store::ClusterStore,
-    http::Limits,
-    tasks::{self, Tasks},
-    tls::ServerFiles,
-};
+use tautline_provider_client::ClientConfig;
+use tautline_runtime::{cluster_store::ClusterStore, http::Limits, tls::ServerFiles};
 use tautline_scheduler_extender::{App, Certificate, Config};
 
 use crate::{
-    cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs,
+    choice_arg::{Choice, one_of},
+    cluster::ClusterArgs,
+    duration_arg::parse_duration,
+    provider_args::ProviderArgs,
+    run_until_shutdown,
     trace_args::TraceArgs,
 };
 
@@ -38,12 +37,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     generated: GeneratedArgs,
     /// Usable nodes that filter returns to kube-scheduler
-    #[arg(long, value_enum, default_value_t)]
-    answer: Answers,
+    #[arg(long, default_value = "ties", value_parser = one_of(&ANSWERS))]
+    answer: AnswerMode,
     /// Effect of a rule without a working provider, unless the offer sets it [default: reject for a
     /// rule with a limit, ignore for others]
-    #[arg(long, value_enum)]
-    provider_unavailable: Option<Unavailable>,
+    #[arg(long, value_parser = one_of(&PROVIDER_UNAVAILABLE))]
+    provider_unavailable: Option<ProviderUnavailable>,
     #[command(flatten)]
     providers: ProviderArgs,
     #[command(flatten)]
@@ -83,14 +82,6 @@ pub(crate) struct Args {
     /// Leave rejected pods to the scheduler's own retries where no controller runs
     #[arg(long)]
     no_wake: bool,
-    /// Tautline's own namespace, with the controller's Lease
-    #[arg(
-        long,
-        value_name = "NS",
-        default_value = "tautline-system",
-        env = "POD_NAMESPACE"
-    )]
-    namespace: String,
 }
 
 /// A generated certificate.
@@ -167,24 +158,33 @@ impl ServerTlsArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
-enum Answers {
-    /// The nodes that tie for best; kube-scheduler's own scores choose among them
-    #[default]
-    Ties,
-    /// One of the best nodes: the least allocated
-    Decisive,
-    /// The best 64 nodes; kube-scheduler adds its own scores
-    Shortlist,
-    /// All usable nodes, for the extenders after this one
-    All,
-}
+const ANSWERS: [Choice<AnswerMode>; 4] = [
+    (
+        "ties",
+        "The nodes that tie for best; kube-scheduler's own scores choose among them",
+        AnswerMode::Ties,
+    ),
+    (
+        "decisive",
+        "One of the best nodes: the least allocated",
+        AnswerMode::Decisive,
+    ),
+    (
+        "shortlist",
+        "The best 64 nodes; kube-scheduler adds its own scores",
+        AnswerMode::Shortlist(64),
+    ),
+    (
+        "all",
+        "All usable nodes, for the extenders after this one",
+        AnswerMode::Shortlist(0),
+    ),
+];
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Unavailable {
-    Ignore,
-    Reject,
-}
+const PROVIDER_UNAVAILABLE: [Choice<ProviderUnavailable>; 2] = [
+    ("ignore", "", ProviderUnavailable::Ignore),
+    ("reject", "", ProviderUnavailable::Reject),
+];
 
 /// The limits of a port; both arguments are in MiB.
 pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<Limits> {
@@ -201,28 +201,20 @@ pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<L
 }
 
 fn config(args: Args) -> Result<Config> {
-    let provider_config = args.providers.config(
-        tautline_provider_client::ClientConfig::default(),
-        &args.namespace,
-    );
+    let namespace = args.providers.own.namespace.clone();
+    let provider_config = args.providers.config(ClientConfig::default());
     if provider_config.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
-    let answer = match args.answer {
-        Answers::Ties => AnswerMode::Ties,
-        Answers::Decisive => AnswerMode::Decisive,
-        Answers::Shortlist => AnswerMode::Shortlist(64),
-        Answers::All => AnswerMode::Shortlist(0),
-    };
     let files = args.tls.files().map(Certificate::Files);
-    let certificate = files.or_else(|| args.generated.certificate(&args.namespace));
+    let certificate = files.or_else(|| args.generated.certificate(&namespace));
     let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
         limits,
         listen: args.listen,
         admin: args.admin,
         certificate,
-        answer,
+        answer: args.answer,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         max_body_bytes: args.max_body << 20,
         concurrency: args.concurrency.max(1),
@@ -231,12 +223,9 @@ fn config(args: Args) -> Result<Config> {
         bind: args.bind,
         tracks_in_flight: true,
         requeue: !args.no_wake,
-        controller_namespace: args.namespace,
-        providers: tautline_provider_client::ClientConfig {
-            provider_unavailable: args.provider_unavailable.map(|choice| match choice {
-                Unavailable::Ignore => ProviderUnavailable::Ignore,
-                Unavailable::Reject => ProviderUnavailable::Reject,
-            }),
+        controller_namespace: namespace,
+        providers: ClientConfig {
+            provider_unavailable: args.provider_unavailable,
             scheduler_share_percent: Some(args.untrusted_share),
             streams: true,
             ..provider_config
@@ -254,12 +243,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let app = App::build(config, ClusterStore::default(), Some(cluster)).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");
-    let readiness = app.readiness();
-    let mut tasks = Tasks::default();
-    app.spawn(&mut tasks);
-    let ended = tasks
-        .run(tasks::ready_then_shutdown_signal(readiness, "extender"))
-        .await;
+    let ended = run_until_shutdown("extender", app.readiness(), |tasks| {
+        app.spawn(tasks);
+        Ok(())
+    });
+    let ended = ended.await;
     traces.end().await;
     ended
 }

@@ -1,7 +1,5 @@
 pub(crate) mod bar;
 mod explain;
-#[cfg(test)]
-mod fixtures;
 mod fragmentation;
 mod source;
 mod top;
@@ -52,4 +50,9 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
         Command::Fragmentation(args) => fragmentation::run(args).await,
         Command::Explain(args) => explain::run(args).await,
     }
+}
+
+#[cfg(test)]
+mod tests {
+    pub(super) mod fixtures;
 }

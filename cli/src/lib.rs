@@ -12,6 +12,7 @@ mod agent;
 mod api_timeout;
 mod bindings;
 mod check;
+mod choice_arg;
 mod cluster;
 mod completion;
 mod conformance;
@@ -25,8 +26,6 @@ mod events;
 mod explain;
 mod extender;
 mod fetch;
-#[cfg(test)]
-mod fixtures;
 mod get;
 mod gpu;
 mod http;
@@ -56,11 +55,15 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use anyhow::Context;
+use choice_arg::{Choice, one_of};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tautline_api::display::age;
 use tautline_runtime::{
+    admin::Readiness,
     error_text::error_text,
     limits,
+    tasks::{self, Tasks},
     telemetry::{self, LogFormat},
 };
 use tokio::runtime::{Builder, Runtime};
@@ -87,17 +90,14 @@ struct Cli {
     #[arg(long, global = true, env = "TAUTLINE_LOG")]
     log: Option<String>,
     /// Format of log lines
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
-    log_format: Format,
+    #[arg(long, global = true, default_value = "text", value_parser = one_of(&LOG_FORMATS))]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
+const LOG_FORMATS: [Choice<LogFormat>; 2] =
+    [("text", "", LogFormat::Text), ("json", "", LogFormat::Json)];
 
 #[derive(Subcommand)]
 enum Command {
@@ -209,29 +209,38 @@ fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
 }
 
+/// Runs a server until SIGTERM or SIGINT, with the tasks that `spawn` starts; logs when it is ready.
+async fn run_until_shutdown(
+    name: &'static str,
+    readiness: Readiness,
+    spawn: impl FnOnce(&mut Tasks) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut tasks = Tasks::default();
+    spawn(&mut tasks)?;
+    let shutdown = tasks::ready_then_shutdown_signal(readiness, name);
+    tasks.run(shutdown).await
+}
+
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = parse();
-    let format = match cli.log_format {
-        Format::Text => LogFormat::Text,
-        Format::Json => LogFormat::Json,
-    };
-    if let Err(error) = telemetry::init(format, cli.log_filter()) {
-        note!("error: {error}");
-        return ExitCode::from(EXIT_ERROR);
-    }
+    execute(parse()).unwrap_or_else(|error| {
+        // Answers of servers are quoted in errors.
+        for (i, line) in error_text(error.as_ref()).lines().enumerate() {
+            let label = if i == 0 { "error: " } else { "" };
+            note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
+        }
+        ExitCode::from(EXIT_ERROR)
+    })
+}
+
+fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
+    telemetry::init(cli.log_format, cli.log_filter()).map_err(anyhow::Error::msg)?;
     limits::raise_open_files();
     // One TLS implementation for every client and server of the process.
     _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match cli.command.runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            note!("error: no async runtime: {error}");
-            return ExitCode::from(EXIT_ERROR);
-        }
-    };
+    let runtime = cli.command.runtime().context("no async runtime")?;
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
-    let result = match cli.command {
+    match cli.command {
         Command::Demo(args) => done(runtime.block_on(demo::run(args))),
         Command::Plan(args) => runtime.block_on(plan::run(args)),
         Command::Test(args) => runtime.block_on(policy_test::run(args)),
@@ -256,13 +265,10 @@ pub fn run() -> ExitCode {
         Command::Admission(args) => done(runtime.block_on(admission::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
         Command::Agent(command) => done(runtime.block_on(agent::run(command))),
-    };
-    result.unwrap_or_else(|error| {
-        // Answers of servers are quoted in errors.
-        for (i, line) in error_text(error.as_ref()).lines().enumerate() {
-            let label = if i == 0 { "error: " } else { "" };
-            note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
-        }
-        ExitCode::from(EXIT_ERROR)
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    pub(crate) mod fixtures;
 }

@@ -1,5 +1,4 @@
 mod latency;
-mod trust;
 
 use std::net::SocketAddr;
 
@@ -7,11 +6,11 @@ use anyhow::Result;
 use clap::Subcommand;
 use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_sdk::Config;
-
 use tautline_traces::Traces;
 
 use crate::{
-    cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs, trace_args::TraceArgs,
+    cluster::ClusterArgs, extender::ServerTlsArgs, provider_args::OwnArgs,
+    replica_args::ReplicaArgs, trace_args::TraceArgs,
 };
 
 /// The maximum number of connections: of up to 5,000 agents, and of callers.
@@ -32,7 +31,7 @@ pub(crate) struct ScriptedArgs {
     #[command(flatten)]
     common: Args,
     #[command(flatten)]
-    trust: trust::TrustArgs,
+    own: OwnArgs,
 }
 
 #[derive(clap::Args)]
@@ -135,7 +134,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             let traces = args.common.traces.start("tautline-scripted")?;
             let config = tautline_scripted::ProcessConfig {
                 server: args.common.server(&traces),
-                trusted: args.trust.trusted(),
+                trusted: args.own.trusted(),
             };
             let cluster = args.common.cluster.with_retries().await?;
             let ended = tautline_scripted::run(cluster, config).await;

@@ -1,9 +1,8 @@
 use std::{path::PathBuf, time::Duration};
 
-use clap::ValueEnum;
 use tautline_core::{
     providers::ExternalNames,
-    trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
+    trust::{AllocatorKeys, KeyPattern, OWN_NAMESPACE, TrustedNamespaces},
 };
 use tautline_provider_client::{
     ClientConfig,
@@ -11,7 +10,10 @@ use tautline_provider_client::{
 };
 use tautline_runtime::tls::ClientFiles;
 
-use crate::duration_arg::parse_duration;
+use crate::{
+    choice_arg::{Choice, one_of},
+    duration_arg::parse_duration,
+};
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ProviderArgs {
@@ -19,11 +21,11 @@ pub(crate) struct ProviderArgs {
     #[arg(long, value_parser = parse_duration)]
     provider_deadline: Option<Duration>,
     #[command(flatten)]
-    trust: TrustArgs,
+    pub(crate) own: OwnArgs,
     /// Where Tautline calls providers whose Service is of type ExternalName: the author of
     /// such a Service chooses the address
-    #[arg(long, value_enum, default_value_t, value_name = "WHERE")]
-    external_name_providers: ExternalNameProviders,
+    #[arg(long, value_name = "WHERE", default_value = "off", value_parser = one_of(&EXTERNAL_NAMES))]
+    external_name_providers: ExternalNames,
     /// Annotations of a pod that providers of other namespaces receive; KEYS may end with *
     #[arg(long, value_delimiter = ',', value_name = "KEYS,...", default_values = SHARED_ANNOTATIONS)]
     share_annotations: Vec<KeyPattern>,
@@ -33,6 +35,22 @@ pub(crate) struct ProviderArgs {
     allocator_annotations: Vec<AllocatorKeys>,
     #[command(flatten)]
     tls: ClientTlsArgs,
+}
+
+/// Tautline's own namespace, and the namespaces that all others trust.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct OwnArgs {
+    /// Tautline's own namespace
+    #[arg(long, value_name = "NS", default_value = OWN_NAMESPACE, env = "POD_NAMESPACE")]
+    pub(crate) namespace: String,
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+impl OwnArgs {
+    pub(crate) fn trusted(&self) -> TrustedNamespaces {
+        self.trust.trusted_namespaces(&self.namespace)
+    }
 }
 
 /// Namespaces that all others trust.
@@ -55,16 +73,19 @@ impl TrustArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum ExternalNameProviders {
-    /// Nowhere: such Services are not called
-    #[default]
-    Off,
-    /// Anywhere but loopback and link-local addresses
-    Remote,
-    /// Anywhere: for tests
-    Any,
-}
+const EXTERNAL_NAMES: [Choice<ExternalNames>; 3] = [
+    (
+        "off",
+        "Nowhere: such Services are not called",
+        ExternalNames::Off,
+    ),
+    (
+        "remote",
+        "Anywhere but loopback and link-local addresses",
+        ExternalNames::Remote,
+    ),
+    ("any", "Anywhere: for tests", ExternalNames::Any),
+];
 
 /// TLS of calls to providers, and between replicas of one.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -88,20 +109,43 @@ pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
 }
 
 impl ProviderArgs {
-    /// Applies the flags to `defaults`; `own` is Tautline's namespace.
-    pub(crate) fn config(self, defaults: ClientConfig, own: &str) -> ClientConfig {
+    /// Applies the flags to `defaults`.
+    pub(crate) fn config(self, defaults: ClientConfig) -> ClientConfig {
         ClientConfig {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),
-            trusted: self.trust.trusted_namespaces(own),
-            external_names: match self.external_name_providers {
-                ExternalNameProviders::Off => ExternalNames::Off,
-                ExternalNameProviders::Remote => ExternalNames::Remote,
-                ExternalNameProviders::Any => ExternalNames::Any,
-            },
+            trusted: self.own.trusted(),
+            external_names: self.external_name_providers,
             shared_annotations: self.share_annotations,
             allocator_annotations: self.allocator_annotations,
             tls: client_files(self.tls),
             ..defaults
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        own: OwnArgs,
+    }
+
+    fn trusted(args: &[&str]) -> TrustedNamespaces {
+        let args = ["tautline", "--namespace", "own"].iter().chain(args);
+        Command::try_parse_from(args).unwrap().own.trusted()
+    }
+
+    #[test]
+    fn own_namespace_is_trusted_unless_others_are_named() {
+        assert!(trusted(&[]).contains("own"));
+        assert!(!trusted(&[]).contains("shop"));
+        let named = trusted(&["--provider-namespaces", "a,b"]);
+        assert!(named.contains("b") && !named.contains("own"));
+        assert!(trusted(&["--provider-namespaces", "*"]).contains("shop"));
     }
 }

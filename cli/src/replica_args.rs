@@ -23,9 +23,6 @@ pub(crate) struct ReplicaArgs {
     advertise: Option<String>,
     #[arg(long, env = "POD_IP", hide = true)]
     pod_ip: Option<IpAddr>,
-    /// This replica's name in the Lease [default: the host's name and a number]
-    #[arg(long, value_name = "NAME", env = "POD_NAME")]
-    identity: Option<String>,
     /// Time without renewal after which the holder is replaced [default: 12s]
     #[arg(long, value_parser = parse_duration, requires = "lease")]
     lease_duration: Option<Duration>,
@@ -63,7 +60,7 @@ impl ReplicaArgs {
         }) else {
             bail!("--advertise {advertise:?}: write HOST:PORT, with a port above 0");
         };
-        let mut config = Config::new(namespace, name, &identity(self.identity), &advertise);
+        let mut config = Config::new(namespace, name, &identity(), &advertise);
         if let Some(duration) = self.lease_duration {
             config = config.with_duration(duration);
         }

@@ -195,7 +195,7 @@ fn with_namespace<K: ResourceExt>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bindings::sort_key, fixtures};
+    use crate::{bindings::sort_key, tests::fixtures};
 
     #[test]
     fn bindings_table_for_one_and_all_namespaces() {

@@ -18,16 +18,10 @@ use crate::{
 };
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  tautline version\n  tautline version --client\n  \
-                  tautline version -o json"
-)]
+#[command(after_help = "Examples:\n  tautline version\n  tautline version -o json")]
 pub(crate) struct Args {
     #[command(flatten)]
     own: scope::OwnNamespace,
-    /// Show the version of this program alone, without a cluster
-    #[arg(long)]
-    client: bool,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -37,12 +31,6 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Versions {
     client: &'static str,
-    #[serde(flatten)]
-    cluster: Option<ClusterVersions>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClusterVersions {
     kubernetes: String,
     servers: Vec<Server>,
 }
@@ -81,37 +69,23 @@ fn servers(deployments: &[Deployment], daemon_sets: &[DaemonSet]) -> Vec<Server>
 
 impl Versions {
     fn text(&self) -> String {
-        let mut text = field("Client", self.client);
-        if let Some(cluster) = &self.cluster {
-            text += &field("Kubernetes", &cluster.kubernetes);
-            let row = |server: &Server| {
-                vec![
-                    server.component.to_owned(),
-                    server.version.clone(),
-                    server.object.clone(),
-                    server.image.clone(),
-                ]
-            };
-            let rows = cluster.servers.iter().map(row).collect();
-            let header = ["COMPONENT", "VERSION", "OBJECT", "IMAGE"];
-            text += &section("Servers", &header, rows);
-        }
-        text
+        let row = |server: &Server| {
+            vec![
+                server.component.to_owned(),
+                server.version.clone(),
+                server.object.clone(),
+                server.image.clone(),
+            ]
+        };
+        let rows = self.servers.iter().map(row).collect();
+        let header = ["COMPONENT", "VERSION", "OBJECT", "IMAGE"];
+        field("Client", self.client)
+            + &field("Kubernetes", &self.kubernetes)
+            + &section("Servers", &header, rows)
     }
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let client = env!("CARGO_PKG_VERSION");
-    let cluster = if args.client {
-        None
-    } else {
-        Some(read(&args).await?)
-    };
-    let versions = Versions { client, cluster };
-    output::print(args.output, &versions, Versions::text)
-}
-
-async fn read(args: &Args) -> Result<ClusterVersions> {
     let client = args.cluster.client().await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.own.namespace);
     let daemon_sets: Api<DaemonSet> = Api::namespaced(client.clone(), &args.own.namespace);
@@ -121,10 +95,12 @@ async fn read(args: &Args) -> Result<ClusterVersions> {
         deployments.list(&all),
         daemon_sets.list(&all)
     )?;
-    Ok(ClusterVersions {
+    let versions = Versions {
+        client: env!("CARGO_PKG_VERSION"),
         kubernetes: kubernetes.git_version,
         servers: servers(&deployments.items, &daemon_sets.items),
-    })
+    };
+    output::print(args.output, &versions, Versions::text)
 }
 
 #[cfg(test)]
@@ -155,10 +131,8 @@ mod tests {
         let agents = [workload("a", digest, json!(["agent", "latency"]))];
         let versions = Versions {
             client: "0.1.0",
-            cluster: Some(ClusterVersions {
-                kubernetes: "v1.36.3".to_owned(),
-                servers: servers(&deployments, &agents),
-            }),
+            kubernetes: "v1.36.3".to_owned(),
+            servers: servers(&deployments, &agents),
         };
         assert_eq!(
             versions.text(),

@@ -230,7 +230,7 @@ var cases = []struct {
 	{"gpu.limits gpu.mps.resources gpu.mps.extraArgs", "gpu: {enabled: true, limits: mps, mps: {extraArgs: [--exclusive], resources: {limits: {memory: 3Gi}}}}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[6]":                 "--limits=mps",
 		"DaemonSet/tautline-gpu-agent " + container + ".resources.limits.memory": "128Mi",
-		"DaemonSet/tautline-gpu-mps " + args:                                     `["agent","mps","--driver-root=/host","--run-dir=/run/tautline","--exclusive"]`,
+		"DaemonSet/tautline-gpu-mps " + args:                                     `["agent","mps","--driver-root=/host","--exclusive"]`,
 		"DaemonSet/tautline-gpu-mps .spec.updateStrategy.type":                   "OnDelete",
 		"DaemonSet/tautline-gpu-mps " + container + ".resources.limits.memory":   "3Gi",
 		"DaemonSet/tautline-gpu-mps " + pod + ".automountServiceAccountToken":    "",

@@ -1,17 +1,13 @@
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tautline_agent_link::{Provider, Token};
 use tautline_gpu_agent::{
     App, Config,
     limits::{Mode, smi::Timeslice},
 };
-use tautline_runtime::tasks::{self, Tasks};
 
-use crate::{
-    cluster::ClusterArgs,
-    provider_args::{ClientTlsArgs, client_files},
-};
+use super::ReportingArgs;
+use crate::{cluster::ClusterArgs, provider_args::client_files, run_until_shutdown};
 
 #[derive(clap::Args)]
 #[command(
@@ -20,21 +16,8 @@ use crate::{
 pub(crate) struct GpuArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// A provider that hears what is used; each address of its name gets a stream. Repeat it for
-    /// several
-    #[arg(long = "provider", value_name = "URL", required = true)]
-    providers: Vec<Provider>,
     #[command(flatten)]
-    tls: ClientTlsArgs,
-    /// Show this token to providers; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Show it over plain http too: only where nobody else reads the way there
-    #[arg(long, requires = "token_file")]
-    token_over_http: bool,
-    /// This node's name
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
-    node: String,
+    reporting: ReportingArgs,
     /// How containers are limited to their slices: none, timeslice, mps, hami-core or mig
     #[arg(long, value_name = "MODE", default_value_t)]
     limits: Mode,
@@ -50,53 +33,38 @@ pub(crate) struct GpuArgs {
     /// The kubelet's directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
-    /// Where CDI specs are, and the agent writes its own
-    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
-    cdi_dir: PathBuf,
-    /// The program that reads NVML [default: tautline-nvml beside this one]
-    #[arg(long, value_name = "FILE")]
-    nvml_reader: Option<PathBuf>,
     /// NVML's library [default: that of the driver below --driver-root]
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Address of /livez, /readyz and /metrics
-    #[arg(long, default_value = "[::]:9090")]
-    admin: SocketAddr,
 }
 
 pub(super) async fn run(args: GpuArgs) -> Result<()> {
     let cluster = args.cluster.with_retries().await?;
     let app = App::build(cluster, config(args)?).await?;
     tracing::info!(admin = %app.admin_address()?, "GPU agent started");
-    let readiness = app.readiness();
-    let mut tasks = Tasks::default();
-    app.spawn(&mut tasks);
-    tasks
-        .run(tasks::ready_then_shutdown_signal(readiness, "GPU agent"))
-        .await
+    run_until_shutdown("GPU agent", app.readiness(), |tasks| {
+        app.spawn(tasks);
+        Ok(())
+    })
+    .await
 }
 
 fn config(args: GpuArgs) -> Result<Config> {
-    if args.node.is_empty() {
-        bail!("--node is empty; write the node's name, or set NODE_NAME");
-    }
+    args.reporting.check()?;
     if args.limits == Mode::HamiCore && args.hami_core.is_none() {
         bail!("--limits hami-core needs --hami-core with the path of libvgpu.so on the host");
     }
-    let over_http = args.token_over_http;
     Ok(Config {
-        node: args.node,
+        token: args.reporting.token(),
+        node: args.reporting.node,
         driver_root: args.driver_root,
         kubelet_dir: args.kubelet_dir,
-        cdi_dir: args.cdi_dir,
         limits: args.limits,
         timeslice: args.timeslice,
         hami_core: args.hami_core,
-        reader: args.nvml_reader,
         library: args.nvml_library,
-        admin: args.admin,
-        providers: args.providers,
-        tls: client_files(args.tls),
-        token: args.token_file.map(|file| Token { file, over_http }),
+        admin: args.reporting.admin,
+        providers: args.reporting.providers,
+        tls: client_files(args.reporting.tls),
     })
 }

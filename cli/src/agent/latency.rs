@@ -1,36 +1,21 @@
 use std::{
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use anyhow::{Result, bail};
-use tautline_latency_agent::{App, Config, Provider, Token, identity};
-use tautline_runtime::tasks::{self, Tasks};
+use anyhow::Result;
+use tautline_latency_agent::{App, Config, identity};
 
-use crate::provider_args::{ClientTlsArgs, client_files};
+use super::ReportingArgs;
+use crate::{provider_args::client_files, run_until_shutdown};
 
 #[derive(clap::Args)]
 #[command(
     after_help = "The provider says which nodes to measure; nodes measure each other by UDP, so its port must\nbe open between them.\n\nExample, on each node:\n  NODE_NAME=edge-1 POD_IP=10.1.2.3 tautline agent latency \\\n    --provider https://tautline-latency.tautline-system:5309 --provider-ca ca.crt \\\n    --token-file /var/run/secrets/tautline/token\n\nExample, of two agents on one machine:\n  tautline agent latency --node a --provider http://127.0.0.1:5309 --listen 127.0.0.1:5311 --admin 127.0.0.1:0"
 )]
 pub(crate) struct LatencyArgs {
-    /// A provider; each address of its name gets a stream. Repeat it for several
-    #[arg(long = "provider", value_name = "URL", required = true)]
-    providers: Vec<Provider>,
     #[command(flatten)]
-    tls: ClientTlsArgs,
-    /// Show this token to providers; read again when it changes
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Show it over plain http too: only where nobody else reads the way there
-    #[arg(long, requires = "token_file")]
-    token_over_http: bool,
-    /// This node's name
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
-    node: String,
-    /// Another boot is another machine [default: the kernel's]
-    #[arg(long, value_name = "ID")]
-    boot_id: Option<String>,
+    reporting: ReportingArgs,
     /// Where echoes are answered, UDP and TCP
     #[arg(long, default_value = "[::]:5310")]
     listen: SocketAddr,
@@ -40,9 +25,6 @@ pub(crate) struct LatencyArgs {
     /// This pod's address
     #[arg(long, env = "POD_IP", hide = true)]
     pod_ip: Option<IpAddr>,
-    /// Address of /livez, /readyz and /metrics
-    #[arg(long, default_value = "[::]:9090")]
-    admin: SocketAddr,
     /// Speed of the way out [default: of the interface with the default route]
     #[arg(long, value_name = "BITS")]
     nic_bits_per_second: Option<u64>,
@@ -54,43 +36,27 @@ pub(crate) struct LatencyArgs {
 pub(super) async fn run(args: LatencyArgs) -> Result<()> {
     let app = App::build(config(args)?).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "latency agent listening");
-    let readiness = app.readiness();
-    let mut tasks = Tasks::default();
-    app.spawn(&mut tasks)?;
-    tasks
-        .run(tasks::ready_then_shutdown_signal(
-            readiness,
-            "latency agent",
-        ))
-        .await
+    run_until_shutdown("latency agent", app.readiness(), |tasks| app.spawn(tasks)).await
 }
 
 fn config(args: LatencyArgs) -> Result<Config> {
-    if args.node.is_empty() {
-        bail!("--node is empty; write the node's name, or set NODE_NAME");
-    }
+    args.reporting.check()?;
     let by_pod = args
         .pod_ip
         .filter(|_| args.listen.port() != 0)
         .map(|ip| SocketAddr::new(ip, args.listen.port()));
-    let boot_id = match args.boot_id {
-        Some(id) => id,
-        None => identity::boot_id()?,
-    };
-    let over_http = args.token_over_http;
-    let token = args.token_file.map(|file| Token { file, over_http });
     Ok(Config {
-        node: args.node,
-        boot_id,
+        token: args.reporting.token(),
+        node: args.reporting.node,
+        boot_id: identity::boot_id()?,
         advertise: args.advertise.or(by_pod),
         listen: args.listen,
-        admin: args.admin,
+        admin: args.reporting.admin,
         nic_bits_per_second: args
             .nic_bits_per_second
             .unwrap_or_else(|| identity::nic_bits_per_second(Path::new("/"))),
-        providers: args.providers,
-        tls: client_files(args.tls),
-        token,
+        providers: args.reporting.providers,
+        tls: client_files(args.reporting.tls),
         throughput_tests: args.throughput_tests,
     })
 }

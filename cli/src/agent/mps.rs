@@ -1,11 +1,11 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tautline_gpu_agent::{
     ReaderCommand,
     limits::{
         self, DriverRoot, exec_in_root,
-        mps::{self, CardSource, Config, Timing},
+        mps::{self, Config, Timing},
     },
 };
 
@@ -17,12 +17,6 @@ pub(crate) struct MpsArgs {
     /// Root of the host's files
     #[arg(long, value_name = "DIR", default_value = "/")]
     driver_root: PathBuf,
-    /// Where the pipes of the daemons are, on the host and here
-    #[arg(long, value_name = "DIR", default_value = limits::RUN_DIR)]
-    run_dir: PathBuf,
-    /// A card that gets a daemon, by UUID. Repeat it for several [default: all]
-    #[arg(long = "card", value_name = "UUID")]
-    cards: Vec<String>,
     /// Only MPS may use the cards, so that no process gets around it; then a container with a whole
     /// card runs one process there
     #[arg(long)]
@@ -30,9 +24,6 @@ pub(crate) struct MpsArgs {
     /// Thousandths of a card that a client gets at most, whatever its own limits say
     #[arg(long, value_name = "MILLI", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=1000))]
     largest_share: u16,
-    /// The program that reads NVML [default: tautline-nvml beside this one]
-    #[arg(long, value_name = "FILE")]
-    nvml_reader: Option<PathBuf>,
     /// NVML's library [default: that of the driver below --driver-root]
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<PathBuf>,
@@ -51,10 +42,18 @@ pub(crate) struct MpsExecArgs {
 }
 
 pub(super) async fn run(args: MpsArgs) -> Result<()> {
-    if !args.run_dir.is_absolute() {
-        bail!("--run-dir must be an absolute path, the same on the host");
-    }
-    mps::run(config(args)?).await
+    let this = "the path of this executable";
+    let library = args.nvml_library.as_deref();
+    mps::run(Config {
+        driver: DriverRoot::new(&args.driver_root).context(this)?,
+        run_dir: limits::RUN_DIR.into(),
+        reader: ReaderCommand::new(&args.driver_root, library).context(this)?,
+        exclusive: args.exclusive,
+        largest_share: args.largest_share,
+        admin: args.admin,
+        timing: Timing::default(),
+    })
+    .await
 }
 
 /// Replaces this process by the program; returns only on failure.
@@ -68,24 +67,4 @@ pub(super) fn exec(args: &MpsExecArgs) -> anyhow::Error {
         program.display(),
         args.root.display()
     ))
-}
-
-fn config(args: MpsArgs) -> Result<Config> {
-    let this = "the path of this executable";
-    let driver = DriverRoot::new(&args.driver_root).context(this)?;
-    let library = args.nvml_library.as_deref();
-    let reader = ReaderCommand::new(args.nvml_reader, &args.driver_root, library).context(this)?;
-    let cards = match args.cards {
-        cards if cards.is_empty() => CardSource::Nvml(reader),
-        cards => CardSource::Listed(cards),
-    };
-    Ok(Config {
-        driver,
-        run_dir: args.run_dir,
-        cards,
-        exclusive: args.exclusive,
-        largest_share: args.largest_share,
-        admin: args.admin,
-        timing: Timing::default(),
-    })
 }

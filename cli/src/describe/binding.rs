@@ -97,7 +97,7 @@ fn row(row: RuleRow) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::tests::fixtures;
 
     fn described(name: &str) -> BindingDescription {
         let all = fixtures::bindings();

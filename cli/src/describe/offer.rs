@@ -99,7 +99,7 @@ impl OfferDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::tests::fixtures;
 
     fn described(index: usize) -> OfferDescription {
         let offer = fixtures::offers().remove(index);

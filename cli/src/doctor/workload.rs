@@ -187,7 +187,7 @@ impl<'a> Workload<'a> {
     pub(crate) fn generated_secret(&self) -> Option<&'a str> {
         match (self.role, self.flag("--tls-cert")) {
             (Role::Extender, None) => self.flag("--tls-secret"),
-            (Role::Admission, None) => self.flag("--secret").or(Some("tautline-admission-tls")),
+            (Role::Admission, None) => Some("tautline-admission-tls"),
             _ => None,
         }
     }

@@ -3,7 +3,6 @@ mod text;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::ValueEnum;
 use tautline_gpu_slice::{
     Config, Inspection,
     report::{Order, Top, has_gpus},
@@ -12,6 +11,7 @@ use tautline_gpu_slice::{
 use super::{bar::TerminalStyle, source::SourceArgs, uses::UseArgs};
 use crate::{
     EXIT_NO,
+    choice_arg::{Choice, one_of},
     output::{self, Output},
     scope,
     watch::screen,
@@ -23,8 +23,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = scope::name)]
     node: Option<String>,
     /// Which nodes come first
-    #[arg(long, value_enum, default_value_t)]
-    sort: Sort,
+    #[arg(long, default_value = "name", value_parser = one_of(&ORDERS))]
+    sort: Order,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
@@ -33,25 +33,15 @@ pub(crate) struct Args {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Sort {
-    #[default]
-    Name,
-    /// Most idle GPU first
-    Idle,
-    /// Most unusable idle GPU first
-    Fragmented,
-}
-
-impl From<Sort> for Order {
-    fn from(sort: Sort) -> Self {
-        match sort {
-            Sort::Name => Self::Name,
-            Sort::Idle => Self::Idle,
-            Sort::Fragmented => Self::Fragmented,
-        }
-    }
-}
+const ORDERS: [Choice<Order>; 3] = [
+    ("name", "", Order::Name),
+    ("idle", "Most idle GPU first", Order::Idle),
+    (
+        "fragmented",
+        "Most unusable idle GPU first",
+        Order::Fragmented,
+    ),
+];
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
@@ -63,7 +53,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     }
     let uses = args.uses.read(&args.source, &inspection).await;
-    let top = Top::new(&inspection, &uses, args.node.as_deref(), args.sort.into());
+    let top = Top::new(&inspection, &uses, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),

@@ -1,9 +1,6 @@
 //! Draws a matrix as a heat map in the terminal.
 
-#[cfg(test)]
-pub(super) mod fixtures;
-
-use std::{fmt::Write, io::IsTerminal};
+use std::fmt::Write;
 
 use tautline_latency::report::{
     Basis, By, Cell, MatrixReport,
@@ -51,15 +48,10 @@ impl Canvas {
             (true, "truecolor" | "24bit") => Colours::All,
             (true, _) => Colours::Some256,
         };
-        let columns = if std::io::stdout().is_terminal() {
-            screen::size().columns
-        } else {
-            usize::MAX
-        };
         Self {
             unicode: look.unicode,
             colours,
-            columns,
+            columns: screen::columns().unwrap_or(usize::MAX),
         }
     }
 
@@ -322,4 +314,4 @@ fn trim(out: &mut String) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

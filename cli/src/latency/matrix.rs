@@ -5,7 +5,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use tautline_latency::report::{Basis, MatrixReport};
 
 use super::{heat, source::SourceArgs, svg::svg};
@@ -16,9 +15,9 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Between what [default: zone; node with --zone or --nodes]
-    #[arg(long, value_enum)]
-    by: Option<By>,
+    /// Between zones, or nodes (at most 200) [default: zone; node with --zone or --nodes]
+    #[arg(long, value_parser = ["zone", "node"])]
+    by: Option<String>,
     /// Only the nodes of this zone
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
@@ -34,20 +33,9 @@ pub(crate) struct Args {
     output: Output,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    Zone,
-    /// At most 200
-    Node,
-}
-
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let by = args.by.map(|by| match by {
-        By::Zone => "zone",
-        By::Node => "node",
-    });
     let fields = [
-        ("by", by),
+        ("by", args.by.as_deref()),
         ("zone", args.zone.as_deref()),
         ("nodes", args.nodes.as_deref()),
     ];

@@ -154,7 +154,7 @@ mod tests {
     use tautline_latency::report::EffectiveRtt;
 
     use super::*;
-    use crate::latency::heat::fixtures::{nodes, zones};
+    use crate::latency::heat::tests::fixtures::{nodes, zones};
 
     #[test]
     fn svg_of_zones() {

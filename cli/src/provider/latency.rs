@@ -1,10 +1,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource, FitSettings, RACK};
+use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource, FitSettings};
 
 use super::{MAX_CONNECTIONS, object};
-use crate::duration_arg::parse_duration;
+use crate::{duration_arg::parse_duration, provider_args::OwnArgs};
 
 #[derive(clap::Args)]
 #[command(
@@ -14,7 +14,7 @@ pub(crate) struct LatencyArgs {
     #[command(flatten)]
     common: super::Args,
     #[command(flatten)]
-    trust: super::trust::TrustArgs,
+    own: OwnArgs,
     /// Read the table from this file, for pods of all namespaces
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
@@ -34,9 +34,6 @@ pub(crate) struct LatencyArgs {
     /// Keep the model in this file over a restart
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The label of a node's rack
-    #[arg(long, value_name = "LABEL", default_value = RACK)]
-    rack_label: String,
     /// Nodes that each node measures, besides those that active rules name
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TARGETS, value_parser = targets)]
     targets: usize,
@@ -45,7 +42,7 @@ pub(crate) struct LatencyArgs {
     agents_within: Duration,
     /// Let agents measure bandwidth by sending data, rarely
     #[arg(long)]
-    allow_transfers: bool,
+    throughput_tests: bool,
 }
 
 fn targets(text: &str) -> Result<usize, String> {
@@ -62,13 +59,10 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let config = Config {
         agent_certificates: common.tls.asks_clients(),
         server: tautline_sdk::Config {
-            listen: common.listen,
-            admin: Some(common.admin),
-            tls: common.tls.files(),
             connections: MAX_CONNECTIONS,
-            traces: traces.clone(),
+            ..common.server(&traces)
         },
-        trusted: args.trust.trusted(),
+        trusted: args.own.trusted(),
         table: args.table,
         agent_tokens: args.agent_tokens,
         trust_agents: args.trust_agents,
@@ -78,12 +72,11 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
             (None, None) => EchoKeySource::Random,
         },
         fit: FitSettings {
-            rack_label: args.rack_label,
             targets: args.targets,
             state_file: args.state,
         },
         agents_within: args.agents_within,
-        allow_transfers: args.allow_transfers,
+        allow_transfers: args.throughput_tests,
     };
     let cluster = common.cluster.with_retries().await?;
     let ended = tautline_latency::run(&cluster, config).await;

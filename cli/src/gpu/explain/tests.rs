@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tautline_core::Snapshot;
 
 use super::*;
-use crate::gpu::fixtures::{example, of};
+use crate::gpu::tests::fixtures::{example, of};
 
 fn explained(snapshot: Arc<Snapshot>, namespace: &str, name: &str) -> PodExplanation {
     let pod = Pod::clone(snapshot.pod(namespace, name).unwrap());

@@ -1,7 +1,7 @@
 use tautline_gpu_slice::report::Uses;
 
 use super::*;
-use crate::gpu::fixtures::{agents, example, inspection, of, slices, uses};
+use crate::gpu::tests::fixtures::{agents, example, inspection, of, slices, uses};
 
 fn report(snapshot: std::sync::Arc<tautline_core::Snapshot>) -> Fragmentation {
     Fragmentation::new(&inspection(snapshot), &Uses::default())

@@ -2,7 +2,7 @@ use tautline_core::Snapshot;
 use tautline_gpu_slice::report::Uses;
 
 use super::*;
-use crate::gpu::fixtures::{agents, example, inspection, of, slices, uses};
+use crate::gpu::tests::fixtures::{agents, example, inspection, of, slices, uses};
 
 const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,

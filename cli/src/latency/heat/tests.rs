@@ -1,9 +1,9 @@
+pub(crate) mod fixtures;
+
 use tautline_latency::report::EffectiveRtt;
 
-use super::{
-    fixtures::{nodes, zones},
-    *,
-};
+use self::fixtures::{nodes, zones};
+use super::*;
 
 const ASCII: Canvas = Canvas {
     unicode: false,

@@ -5,7 +5,7 @@ use serde_json::json;
 use kube_runtime::watcher::Event;
 
 use super::*;
-use crate::fixtures;
+use crate::tests::fixtures;
 
 #[derive(Parser)]
 struct Line {

@@ -31,7 +31,9 @@ use crate::{
 
 /// The name of the agent as the reporter of its Kubernetes events.
 const REPORTER: &str = "tautline-gpu-agent";
-/// The directory of administrators' CDI specs, which is read in addition to [`Config::cdi_dir`].
+/// The directory where the agent writes CDI specs and finds those of the cards.
+const CDI_DIR: &str = "/var/run/cdi";
+/// The directory of administrators' CDI specs, which is read in addition to [`CDI_DIR`].
 const STATIC_CDI_DIR: &str = "/etc/cdi";
 const PROC: &str = "/proc";
 /// The file in the run directory that lists the MIG instances that the agent has made.
@@ -46,18 +48,13 @@ pub struct Config {
     pub driver_root: PathBuf,
     /// The kubelet's directory, usually `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
-    /// The directory, usually `/var/run/cdi`, where the agent writes CDI specs and finds those of
-    /// the cards.
-    pub cdi_dir: PathBuf,
     /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub limits: Mode,
     /// The length of time slices in mode `timeslice`; `None` leaves the driver's.
     pub timeslice: Option<smi::Timeslice>,
     /// The path of HAMi-core's library on the host; without it mode `hami-core` is refused.
     pub hami_core: Option<PathBuf>,
-    /// The path of the program `tautline-nvml`; `None` means the one next to this executable.
-    pub reader: Option<PathBuf>,
-    /// The path of NVML's library for that program; `None` means the driver's.
+    /// The path of NVML's library for `tautline-nvml`; `None` means the driver's.
     pub library: Option<PathBuf>,
     /// The address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
     pub admin: SocketAddr,
@@ -86,9 +83,8 @@ impl App {
     /// Builds an agent and binds its admin port; fails if the port is taken or a file does not
     /// load.
     pub async fn build(cluster: Cluster, config: Config) -> Result<Self> {
-        let library = config.library.as_deref();
-        let reader = ReaderCommand::new(config.reader.clone(), &config.driver_root, library)
-            .context("the path of this executable (or --nvml-reader)")?;
+        let reader = ReaderCommand::new(&config.driver_root, config.library.as_deref())
+            .context("the path of this executable")?;
         let driver = DriverRoot::new(&config.driver_root).context("the path of this executable")?;
         let dialer = Dialer::new(&config.providers, config.tls.clone(), config.token.clone())?;
         let limits = Settings {
@@ -185,10 +181,7 @@ impl App {
             node: config.node.clone(),
             pods: Arc::clone(&pods),
             inventory: output.given.subscribe(),
-            specs: Arc::new(CardSpecs::new(vec![
-                STATIC_CDI_DIR.into(),
-                config.cdi_dir.clone(),
-            ])),
+            specs: Arc::new(CardSpecs::new(vec![STATIC_CDI_DIR.into(), CDI_DIR.into()])),
             mode: output.mode.subscribe(),
             limits: self.limits,
             events,
@@ -198,7 +191,7 @@ impl App {
             kubelet_dir: config.kubelet_dir,
             inventory: output.given.subscribe(),
             giver: Arc::new(giver),
-            specs: OwnSpecs::new(config.cdi_dir),
+            specs: OwnSpecs::new(CDI_DIR.into()),
             metrics: metrics.clone(),
         };
         spawn(tasks, "device plugin", kubelet.run(SOCKET_POLL_INTERVAL));

@@ -75,20 +75,13 @@ pub struct ReaderCommand {
 }
 
 impl ReaderCommand {
-    /// Creates a command. `program` defaults to the one next to this process's executable, and
-    /// `library` to the driver's below `driver_root`.
+    /// Creates a command of the program next to this process's executable. `library` defaults to
+    /// the driver's below `driver_root`.
     ///
     /// # Errors
     /// The path of the executable is not known.
-    pub fn new(
-        program: Option<PathBuf>,
-        driver_root: &Path,
-        library: Option<&Path>,
-    ) -> io::Result<Self> {
-        let program = match program {
-            Some(program) => program,
-            None => std::env::current_exe()?.with_file_name(PROGRAM),
-        };
+    pub fn new(driver_root: &Path, library: Option<&Path>) -> io::Result<Self> {
+        let program = std::env::current_exe()?.with_file_name(PROGRAM);
         let mut arguments = vec!["--driver-root".into(), driver_root.into()];
         if let Some(library) = library {
             arguments.extend(["--library".into(), library.into()]);

@@ -31,7 +31,7 @@ impl Identity {
 /// Returns the boot ID of the kernel, which is a new UUID at each boot.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
-    let id = std::fs::read_to_string(path).with_context(|| format!("{path} (or --boot-id)"))?;
+    let id = std::fs::read_to_string(path).with_context(|| path)?;
     Ok(id.trim().to_owned())
 }
 

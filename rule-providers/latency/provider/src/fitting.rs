@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::network::Network;
 use fitter::Fitter;
 
-/// The default label that names the rack of a node.
-pub const RACK: &str = "topology.kubernetes.io/rack";
+/// The label that names the rack of a node.
+const RACK: &str = "topology.kubernetes.io/rack";
 /// The default number of nodes that each node measures, in addition to those that rules name.
 pub const DEFAULT_TARGETS: usize = 32;
 const MAX_WAIT: Duration = Duration::from_millis(500);
@@ -33,8 +33,6 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
 /// The settings of predictions and of the measurements for them.
 #[derive(Clone, Debug)]
 pub struct FitSettings {
-    /// The label that names the rack of a node.
-    pub rack_label: String,
     /// The number of nodes that each node measures, in addition to those that rules name.
     pub targets: usize,
     /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
@@ -44,7 +42,6 @@ pub struct FitSettings {
 impl Default for FitSettings {
     fn default() -> Self {
         Self {
-            rack_label: RACK.to_owned(),
             targets: DEFAULT_TARGETS,
             state_file: None,
         }

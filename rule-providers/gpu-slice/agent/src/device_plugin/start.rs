@@ -95,7 +95,7 @@ impl Starter {
         self.specs.write(&token, edits).map_err(|error| {
             let text = format!(
                 "{} gets no cards: the CDI spec {OWN_KIND}={token} was not written: {error}; mend \
-                 --cdi-dir of the agent",
+                 /var/run/cdi on the node",
                 describe(&holder)
             );
             refusal("CdiNotWritten", text)

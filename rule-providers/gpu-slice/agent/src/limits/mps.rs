@@ -43,9 +43,9 @@ use tautline_runtime::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::{cards::CardSource, metrics::Metrics};
+pub use self::metrics::Metrics;
 use super::{LimitError, bind, driver_root::DriverRoot, memory_mib, percent};
-use crate::{assignment::Part, cdi::Edits};
+use crate::{assignment::Part, cdi::Edits, reader::ReaderCommand};
 
 /// The settings of `tautline agent mps`.
 #[derive(Clone, Debug)]
@@ -55,8 +55,8 @@ pub struct Config {
     /// The parent of the directories that containers mount, with the same path on the host, below
     /// the driver's root and here.
     pub run_dir: PathBuf,
-    /// The cards that get a daemon.
-    pub cards: CardSource,
+    /// The program that lists the cards.
+    pub reader: ReaderCommand,
     /// True if only the MPS server may use the cards, so that a process cannot evade MPS. A
     /// container with a whole card can then run only one process on it.
     pub exclusive: bool,

@@ -231,18 +231,15 @@ async fn the_reader_ends_with_the_future() {
 }
 
 #[test]
-fn the_program_is_beside_the_agent_by_default() {
-    let command = ReaderCommand::new(None, Path::new("/host"), Some(Path::new("/x.so"))).unwrap();
+fn the_program_is_beside_the_agent() {
+    let command = ReaderCommand::new(Path::new("/host"), Some(Path::new("/x.so"))).unwrap();
     assert_eq!(command.program.file_name().unwrap(), PROGRAM);
     assert_eq!(
         command.arguments,
         ["--driver-root", "/host", "--library", "/x.so"]
     );
-    let command = ReaderCommand::new(Some("/r".into()), Path::new("/"), None).unwrap();
-    assert_eq!(
-        (command.program, command.arguments.len()),
-        (PathBuf::from("/r"), 2)
-    );
+    let command = ReaderCommand::new(Path::new("/"), None).unwrap();
+    assert_eq!(command.arguments.len(), 2);
 }
 
 #[tokio::test]

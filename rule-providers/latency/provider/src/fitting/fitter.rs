@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options};
 
-use super::{FitSettings, state_file};
+use super::{FitSettings, RACK, state_file};
 use crate::{
     location::ZONE,
     network::{
@@ -129,7 +129,7 @@ impl Fitter {
             let Some(instance) = store.get(id) else {
                 continue;
             };
-            let labels = labels(&snapshot, &instance.node, &self.settings.rack_label);
+            let labels = labels(&snapshot, &instance.node, RACK);
             let node = self.model.insert(&instance.name, labels);
             self.by_node.insert(node, id);
             let known = ModelNode {
@@ -198,7 +198,7 @@ impl Fitter {
                 .collect()
         };
         for (id, node) in nodes {
-            let labels = labels(&snapshot, &node, &self.settings.rack_label);
+            let labels = labels(&snapshot, &node, RACK);
             self.model.relabel(id, labels);
         }
     }

@@ -16,30 +16,11 @@ use crate::{
 /// the persistence daemon.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The source of the list of cards.
-#[derive(Clone, Debug)]
-pub enum CardSource {
-    /// The cards with these UUIDs are used.
-    Listed(Vec<String>),
-    /// NVML lists the node's cards; all that are not in MIG mode are used.
-    Nvml(ReaderCommand),
-}
-
-/// Waits until the node has cards, and returns them.
+/// Waits until the node has cards, and returns those that are not in MIG mode.
 pub(super) async fn find(config: &Config) -> Vec<Card> {
-    let reader = match &config.cards {
-        CardSource::Listed(uuids) => {
-            let card = |uuid: &String| Card {
-                uuid: uuid.clone(),
-                ..Card::default()
-            };
-            return uuids.iter().map(card).collect();
-        }
-        CardSource::Nvml(reader) => reader,
-    };
     let mut last = String::new();
     loop {
-        let fault = match read(reader).await {
+        let fault = match read(&config.reader).await {
             Ok(cards) if cards.is_empty() => "the node has no cards without MIG".to_owned(),
             Ok(cards) => return cards,
             Err(e) => format!("no cards are known: {e}"),

@@ -29,6 +29,13 @@ struct Node {
     stop: CancellationToken,
 }
 
+fn shell(script: &str) -> ReaderCommand {
+    ReaderCommand {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+    }
+}
+
 impl Node {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -43,7 +50,7 @@ impl Node {
         let config = Config {
             driver: DriverRoot::with_helper(root, helper.to_vec()),
             run_dir: directory.path().join("run"),
-            cards: CardSource::Listed(vec![CARD.to_owned()]),
+            reader: shell(r#"echo '{"cards":[{"uuid":"GPU-a"}]}'; cat"#),
             exclusive: false,
             largest_share: 1000,
             admin: ([127, 0, 0, 1], 0).into(),
@@ -172,10 +179,7 @@ async fn daemon_enforces_the_largest_share_and_the_exclusive_mode() {
     node.config.exclusive = true;
     let reading = r#"echo '{"cards":[{"uuid":"GPU-a","memoryBytes":85899345920},
         {"uuid":"GPU-mig","mig":[]}]}' | tr -d '\n'; echo; cat"#;
-    node.config.cards = CardSource::Nvml(ReaderCommand {
-        program: "/bin/sh".into(),
-        arguments: vec!["-c".into(), reading.into()],
-    });
+    node.config.reader = shell(reading);
     fs::write(node.log("single-user"), "").unwrap();
     let served = node.serve();
     let told = "told set_default_device_pinned_mem_limit 0 40960M";
@@ -285,10 +289,8 @@ async fn node_without_driver_idles() {
     let mut node = Node::new();
     let script = "echo 'no driver' >&2; echo look >> $0; exit 3";
     let looks = node.directory.path().join("looks");
-    node.config.cards = CardSource::Nvml(ReaderCommand {
-        program: "/bin/sh".into(),
-        arguments: vec!["-c".into(), script.into(), looks.clone().into()],
-    });
+    node.config.reader = shell(script);
+    node.config.reader.arguments.push(looks.clone().into());
     let served = node.serve();
     let twice = || fs::read_to_string(&looks).is_ok_and(|text| text.len() >= 10);
     node.until("cards are looked for again", twice).await;
