@@ -28,21 +28,21 @@ struct Breaker {
 }
 
 impl Breaker {
-    /// Returns whether it admits a call. After a probe it admits no call until the probe's result
-    /// is [`record`](Self::record)ed.
-    fn admit(&mut self, now: Instant) -> bool {
+    /// Admits a call, and returns whether it is a probe. After a probe it admits no call until the
+    /// probe's result is [`record`](Self::record)ed.
+    fn admit(&mut self, now: Instant) -> Option<bool> {
         match self.open_until {
-            None => true,
+            None => Some(false),
             Some(until) if now >= until && !self.probing => {
                 self.probing = true;
-                true
+                Some(true)
             }
-            Some(_) => false,
+            Some(_) => None,
         }
     }
 
-    fn record(&mut self, now: Instant, success: bool) {
-        let probe = std::mem::take(&mut self.probing);
+    fn record(&mut self, now: Instant, is_probe: bool, success: bool) {
+        self.forget(is_probe);
         if success {
             *self = Self::default();
             return;
@@ -51,7 +51,7 @@ impl Breaker {
         self.pause = match self.open_until {
             None if self.failures < FAILURE_THRESHOLD => return,
             None => FIRST_PAUSE,
-            Some(_) if probe => (self.pause * 2).min(LONGEST_PAUSE),
+            Some(_) if is_probe => (self.pause * 2).min(LONGEST_PAUSE),
             // The call was in progress when the breaker opened.
             Some(_) => return,
         };
@@ -59,8 +59,8 @@ impl Breaker {
     }
 
     /// Records that an admitted call ended without a result, because its caller was dropped.
-    fn forget(&mut self) {
-        self.probing = false;
+    fn forget(&mut self, is_probe: bool) {
+        self.probing &= !is_probe;
     }
 
     fn is_open(&self) -> bool {
@@ -115,8 +115,11 @@ impl Connection {
     pub(crate) fn admit(self: &Arc<Self>, may_probe: bool) -> Option<CallGuard> {
         let (mut state, now) = (self.state.lock(), Instant::now());
         state.used = now;
-        let is_admitted = (may_probe || !state.breaker.is_open()) && state.breaker.admit(now);
-        is_admitted.then(|| self.guard())
+        if !may_probe && state.breaker.is_open() {
+            return None;
+        }
+        let is_probe = state.breaker.admit(now)?;
+        Some(self.guard(is_probe))
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -141,13 +144,14 @@ impl Connection {
     pub(crate) fn admit_probe(self: &Arc<Self>) -> Option<(CallGuard, RawCall)> {
         let mut state = self.state.lock();
         let call = state.probe.clone()?;
-        let is_admitted = state.breaker.admit(Instant::now());
-        is_admitted.then(|| (self.guard(), call))
+        let is_probe = state.breaker.admit(Instant::now())?;
+        Some((self.guard(is_probe), call))
     }
 
-    fn guard(self: &Arc<Self>) -> CallGuard {
+    fn guard(self: &Arc<Self>, is_probe: bool) -> CallGuard {
         CallGuard {
             connection: Arc::clone(self),
+            is_probe,
             recorded: false,
         }
     }
@@ -169,6 +173,7 @@ impl Connection {
 #[derive(Debug)]
 pub(crate) struct CallGuard {
     pub connection: Arc<Connection>,
+    is_probe: bool,
     recorded: bool,
 }
 
@@ -182,7 +187,8 @@ impl CallGuard {
             state.last_error = error.to_string();
         }
         let before = state.breaker.is_open();
-        state.breaker.record(Instant::now(), failure.is_none());
+        let success = failure.is_none();
+        state.breaker.record(Instant::now(), self.is_probe, success);
         match (before, state.breaker.is_open()) {
             (false, true) => {
                 open.inc();
@@ -201,7 +207,7 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         if !self.recorded {
-            self.connection.state.lock().breaker.forget();
+            self.connection.state.lock().breaker.forget(self.is_probe);
         }
     }
 }
@@ -215,21 +221,28 @@ mod tests {
         let start = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..FAILURE_THRESHOLD {
-            assert!(b.admit(start));
-            b.record(start, false);
+            assert_eq!(b.admit(start), Some(false));
+            b.record(start, false, false);
         }
-        assert!(!b.admit(start));
+        assert_eq!(b.admit(start), None);
         let later = start + FIRST_PAUSE;
-        assert!(b.admit(later), "a probe");
-        assert!(!b.admit(later), "one probe at a time");
-        b.record(later, false);
-        assert!(!b.admit(later + FIRST_PAUSE), "the pause has doubled");
+        assert_eq!(b.admit(later), Some(true), "a probe");
+        assert_eq!(b.admit(later), None, "one probe at a time");
+        b.forget(false);
+        assert_eq!(b.admit(later), None, "an earlier call is not the probe");
+        b.record(later, true, false);
+        assert_eq!(b.admit(later + FIRST_PAUSE), None, "the pause has doubled");
         let later = later + FIRST_PAUSE * 2;
-        assert!(b.admit(later));
-        b.forget();
-        assert!(b.admit(later), "a forgotten probe is no failure");
-        b.record(later, true);
-        assert!(b.admit(later) && b.admit(later) && !b.is_open());
+        assert_eq!(b.admit(later), Some(true));
+        b.forget(true);
+        assert_eq!(
+            b.admit(later),
+            Some(true),
+            "a forgotten probe is no failure"
+        );
+        b.record(later, true, true);
+        assert_eq!([b.admit(later), b.admit(later)], [Some(false); 2]);
+        assert!(!b.is_open());
     }
 
     #[test]
@@ -237,12 +250,12 @@ mod tests {
         let now = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..FAILURE_THRESHOLD * 3 {
-            assert!(b.admit(now));
+            assert_eq!(b.admit(now), Some(false));
         }
         for _ in 0..FAILURE_THRESHOLD * 3 {
-            b.record(now, false);
+            b.record(now, false, false);
         }
-        assert!(b.admit(now + FIRST_PAUSE));
+        assert_eq!(b.admit(now + FIRST_PAUSE), Some(true));
     }
 
     #[test]
@@ -250,8 +263,8 @@ mod tests {
         let now = Instant::now();
         let mut b = Breaker::default();
         for i in 0..50 {
-            assert!(b.admit(now));
-            b.record(now, i % (FAILURE_THRESHOLD - 1) == 0);
+            assert_eq!(b.admit(now), Some(false));
+            b.record(now, false, i % (FAILURE_THRESHOLD - 1) == 0);
         }
     }
 
@@ -260,11 +273,14 @@ mod tests {
         let mut now = Instant::now();
         let mut b = Breaker::default();
         for _ in 0..100 {
-            while !b.admit(now) {
+            let is_probe = loop {
+                if let Some(is_probe) = b.admit(now) {
+                    break is_probe;
+                }
                 now += FIRST_PAUSE;
-            }
-            b.record(now, false);
+            };
+            b.record(now, is_probe, false);
         }
-        assert!(b.admit(now + LONGEST_PAUSE));
+        assert_eq!(b.admit(now + LONGEST_PAUSE), Some(true));
     }
 }
