@@ -153,21 +153,23 @@ impl Queue {
 
 /// A reference to an object of a kind of [`API_VERSION`].
 pub fn reference_to_own(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(API_VERSION.into()),
-        kind: Some(kind.into()),
-        namespace: Some(namespace.into()),
-        name: Some(name.into()),
-        uid: Some(uid.into()),
-        ..ObjectReference::default()
-    }
+    reference((API_VERSION, kind), namespace, name, uid)
 }
 
 /// A reference to a pod.
 pub fn reference_to_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    reference(("v1", "Pod"), namespace, name, uid)
+}
+
+fn reference(
+    (api_version, kind): (&str, &str),
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> ObjectReference {
     ObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Pod".into()),
+        api_version: Some(api_version.into()),
+        kind: Some(kind.into()),
         namespace: Some(namespace.into()),
         name: Some(name.into()),
         uid: Some(uid.into()),
