@@ -214,9 +214,10 @@ fn has_allocator(context: BindContext<'_>) -> bool {
     let (providers, snapshot) = (&context.state.providers, context.snapshot);
     context.constraints.iter().any(|constraints| {
         constraints.rules.iter().any(|rule| {
+            let namespace = &constraints.offer.namespace;
             providers
-                .provider(snapshot, &rule.name, &constraints.offer.namespace)
-                .is_some_and(|service| providers.is_allocator(service))
+                .allocator(snapshot, &rule.name, namespace)
+                .is_some()
         })
     })
 }

@@ -1,6 +1,6 @@
 //! Handles `filter`: returns the nodes of the request that the pod may use.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use tautline_api::convert;
 use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
@@ -10,7 +10,7 @@ use crate::{
     client::Client,
     in_flight::{self, Attempt, Unsettled},
     planning::plan_pod,
-    plans::PodPlan,
+    plans::{PodPlan, reason_counts},
     pod, spans,
     state::State,
     wire::{self, Nodes, WireError},
@@ -105,22 +105,19 @@ fn response(state: &State, nodes: &Nodes<'_>, plan: &PodPlan) -> Result<Vec<u8>,
     // nodes are returned they are sent too, for the extenders behind this one.
     let with_reasons = answer.nodes.is_empty() || plan.mode == AnswerMode::Shortlist(0);
     let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for (at, verdict) in round.plan.verdicts.iter().enumerate() {
+    let verdicts = &round.plan.verdicts;
+    for (at, verdict) in verdicts.iter().enumerate().filter(|_| with_reasons) {
         if let NodeVerdict::Unusable { reason, freeable } = verdict {
-            *counts.entry(reason).or_default() += 1;
             let list = if *freeable {
                 &mut failed
             } else {
                 &mut unresolvable
             };
-            if with_reasons {
-                list.push((round.nodes.name(at), &**reason));
-            }
+            list.push((round.nodes.name(at), &**reason));
         }
     }
-    for (reason, count) in counts {
-        state.metrics.rejected_nodes(reason, count);
+    for (reason, count) in reason_counts(verdicts) {
+        state.metrics.rejected_nodes(reason, count as u64);
     }
     state.metrics.pod(if answer.nodes.is_empty() {
         "rejected"

@@ -127,12 +127,9 @@ impl<'a> Dependencies<'a> {
             c.rules.iter().map(move |rule| (rule, namespace))
         });
         for (rule, namespace) in rules.take(MAX_RULES) {
-            let allocator = providers
-                .provider(snapshot, &rule.name, namespace)
-                .filter(|service| providers.is_allocator(service));
-            dependencies
-                .counting
-                .extend(allocator.map(|service| provider_name(service)));
+            let allocator = providers.allocator(snapshot, &rule.name, namespace);
+            let name = allocator.map(|service| provider_name(service));
+            dependencies.counting.extend(name);
         }
         dependencies
     }

@@ -1,6 +1,6 @@
 //! The cache of filter's plans for prioritize and bind, by the pod's UID.
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::Deref, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tautline_core::{
@@ -64,6 +64,24 @@ impl Deref for PodPlan {
     fn deref(&self) -> &PlanningRound {
         &self.round
     }
+}
+
+/// The number of unusable nodes by reason. Neighbours mostly share their reason, so a run of equal
+/// reasons is counted at once.
+pub(crate) fn reason_counts(verdicts: &[NodeVerdict]) -> BTreeMap<&str, usize> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let is_same = |a: &NodeVerdict, b: &NodeVerdict| match (a, b) {
+        (NodeVerdict::Unusable { reason: a, .. }, NodeVerdict::Unusable { reason: b, .. }) => {
+            Arc::ptr_eq(a, b)
+        }
+        _ => false,
+    };
+    for run in verdicts.chunk_by(is_same) {
+        if let [NodeVerdict::Unusable { reason, .. }, ..] = run {
+            *counts.entry(reason).or_default() += run.len();
+        }
+    }
+    counts
 }
 
 #[derive(Debug)]

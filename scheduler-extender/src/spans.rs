@@ -1,7 +1,5 @@
 //! Records rounds in spans: the pod, the nodes, and each rule's outcome.
 
-use std::collections::BTreeMap;
-
 use tautline_core::{
     constraints::PodIdentity,
     planning::{NodeVerdict, RuleOutcome},
@@ -9,7 +7,7 @@ use tautline_core::{
 use tautline_provider_client::{PlanningRound, RuleRecord};
 use tautline_traces::{KeyValue, Span, count, texts};
 
-use crate::plans::PodPlan;
+use crate::plans::{PodPlan, reason_counts};
 
 /// The maximum number of chosen nodes, of reasons and of rules in a span.
 const MAX_LISTED: usize = 16;
@@ -53,13 +51,7 @@ pub(crate) fn round(span: &Span, round: &PlanningRound) {
 
 /// The reasons of unusable nodes with the number of nodes, the most frequent first.
 fn reasons(verdicts: &[NodeVerdict]) -> Vec<String> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for verdict in verdicts {
-        if let NodeVerdict::Unusable { reason, .. } = verdict {
-            *counts.entry(reason).or_default() += 1;
-        }
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
+    let mut counts: Vec<_> = reason_counts(verdicts).into_iter().collect();
     counts.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
     let lines = counts.iter().take(MAX_LISTED);
     lines

@@ -69,8 +69,8 @@ impl ProviderClient {
         let mut held = Vec::new();
         for constraints in constraints {
             for rule in &constraints.rules {
-                let service = self.provider(snapshot, &rule.name, &constraints.offer.namespace);
-                let Some(service) = service.filter(|service| self.is_allocator(service)) else {
+                let namespace = &constraints.offer.namespace;
+                let Some(service) = self.allocator(snapshot, &rule.name, namespace) else {
                     continue;
                 };
                 let reserved = self.reserve_one(snapshot, service, question, rule, node);

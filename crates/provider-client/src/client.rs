@@ -148,6 +148,17 @@ impl ProviderClient {
         providers::choose_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
+    /// The provider of `rule` for an offer in `namespace`, if it [is an allocator](Self::is_allocator).
+    pub fn allocator<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        rule: &str,
+        namespace: &str,
+    ) -> Option<&'a Arc<Service>> {
+        let service = self.provider(snapshot, rule, namespace)?;
+        self.is_allocator(service).then_some(service)
+    }
+
     /// Returns whether a Service may serve all namespaces.
     pub fn trusts(&self, service: &Service) -> bool {
         self.0.config.trusted.contains(&service.namespace)

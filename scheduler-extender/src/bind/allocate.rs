@@ -145,7 +145,14 @@ impl<'a> BindContext<'a> {
         let pod = self
             .add_finalizer(pod, &offer.id, &provider_name(&service))
             .await?;
-        let allocation = Allocation::new(self, service, offer.id, pod, lock);
+        let allocation = Allocation {
+            context: self,
+            service,
+            id: offer.id,
+            pod,
+            conflicts: 0,
+            _lock: lock,
+        };
         let allocated = self
             .state
             .providers

@@ -13,33 +13,16 @@ use super::{
 use crate::bind_locks::BindLock;
 
 pub(super) struct Allocation<'a> {
-    context: BindContext<'a>,
+    pub context: BindContext<'a>,
     pub service: Arc<Service>,
     pub id: String,
     /// The pod with the finalizer, as it was last read.
-    pod: Pod,
-    conflicts: usize,
-    _lock: BindLock<'a>,
+    pub pod: Pod,
+    pub conflicts: usize,
+    pub _lock: BindLock<'a>,
 }
 
-impl<'a> Allocation<'a> {
-    pub fn new(
-        context: BindContext<'a>,
-        service: Arc<Service>,
-        id: String,
-        pod: Pod,
-        lock: BindLock<'a>,
-    ) -> Self {
-        Self {
-            context,
-            service,
-            id,
-            pod,
-            conflicts: 0,
-            _lock: lock,
-        }
-    }
-
+impl Allocation<'_> {
     /// The version of the pod with the finalizer, the only one that the Binding applies to.
     pub fn pod_version(&self) -> Option<String> {
         self.pod.metadata.resource_version.clone()

@@ -1,16 +1,12 @@
 //! The pods with records: the JSON of `/explain`.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use tautline_core::planning::NodeVerdict;
 
 use crate::{
-    plans::PodPlan,
+    plans::{PodPlan, reason_counts},
     status::{micros, unix_millis},
 };
 
@@ -80,32 +76,12 @@ fn summary(plan: &PodPlan) -> Summary {
     }
 }
 
-/// Returns the reason of most unusable nodes. Neighbours mostly share their reason, so a run of
-/// equal reasons is counted at once.
+/// Returns the reason of most unusable nodes.
 fn main_reason(verdicts: &[NodeVerdict]) -> Option<String> {
-    let reasons = verdicts.iter().filter_map(|verdict| match verdict {
-        NodeVerdict::Unusable { reason, .. } => Some(reason),
-        NodeVerdict::Usable { .. } => None,
-    });
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut run: Option<(&Arc<str>, usize)> = None;
-    for reason in reasons {
-        match &mut run {
-            Some((last, count)) if Arc::ptr_eq(last, reason) => *count += 1,
-            _ => {
-                if let Some((last, count)) = run.replace((reason, 1)) {
-                    *counts.entry(last).or_default() += count;
-                }
-            }
-        }
-    }
-    if let Some((last, count)) = run {
-        *counts.entry(last).or_default() += count;
-    }
-    let most = counts
-        .iter()
-        .max_by_key(|(reason, count)| (**count, Reverse(**reason)));
-    most.map(|(reason, _)| (*reason).to_owned())
+    let most = reason_counts(verdicts)
+        .into_iter()
+        .max_by_key(|(reason, count)| (*count, Reverse(*reason)));
+    most.map(|(reason, _)| reason.to_owned())
 }
 
 #[cfg(test)]

@@ -17,10 +17,7 @@ use tautline_provider_client::{
 };
 use tokio::time::Instant;
 
-use super::{
-    offers,
-    result::{UnderlayResult, code},
-};
+use super::{UnderlayResult, code, offers};
 
 /// The part of the request's time that is reserved for writing its answer.
 const DISCOVER_MARGIN: Duration = Duration::from_millis(150);
@@ -74,19 +71,8 @@ impl Discovery<'_> {
         if round.rules.iter().any(unanswered) {
             return Err(code::RULE_UNANSWERED);
         }
-        let namespace = &round.subject.namespace;
-        let has_allocator = |r: &&RuleRecord| {
-            let provider = self
-                .providers
-                .provider(self.snapshot, &r.rule.name, namespace);
-            provider.is_some_and(|service| self.providers.is_allocator(service))
-        };
-        let by_allocators: Vec<&RuleOutcome> = round
-            .rules
-            .iter()
-            .filter(has_allocator)
-            .map(|r| &r.outcome)
-            .collect();
+        let allocators = round.rules.iter().filter(|r| r.counts_pods);
+        let by_allocators: Vec<&RuleOutcome> = allocators.map(|r| &r.outcome).collect();
         let is_full = |at: usize| {
             by_allocators.iter().any(|outcome| match outcome {
                 RuleOutcome::Costs(costs) => costs.get(at).is_none_or(|cost| cost < 0),

@@ -1,7 +1,4 @@
-use std::{
-    collections::HashSet,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::HashSet, time::SystemTime};
 
 use tautline_api::convert::UNDERLAY_FINALIZER;
 use tautline_core::{
@@ -10,6 +7,8 @@ use tautline_core::{
     text,
 };
 use tautline_proto::underlay::Offer;
+
+use crate::status::unix_millis;
 
 /// The maximum number of refused offers that explanations show.
 const MAX_REFUSED: usize = 32;
@@ -42,7 +41,7 @@ pub(crate) struct CheckedOffer {
 
 impl CheckedOffer {
     pub fn is_expired(&self, now: SystemTime) -> bool {
-        self.expires.is_some_and(|end| end <= millis(now))
+        self.expires.is_some_and(|end| end <= unix_millis(now))
     }
 }
 
@@ -153,14 +152,9 @@ fn fits_finalizer(id: &str) -> bool {
         && before.len() + id.len() <= MAX_FINALIZER_NAME_BYTES
 }
 
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use tautline_proto::underlay::NodeRef;
 
