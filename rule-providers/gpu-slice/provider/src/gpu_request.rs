@@ -62,7 +62,7 @@ impl GpuRequest {
             gpu.map(units).collect()
         });
         let request = |resource| workload.map_or(0, |w| w.request_milli(resource));
-        let own = || workload.map_or(Amount::Nothing, |w| Amount::of_workload(w));
+        let own = || workload.map_or(Amount::Nothing, Amount::of_workload);
         Ok(Self {
             by_rule: amount.is_some(),
             amount: amount.unwrap_or_else(own),
