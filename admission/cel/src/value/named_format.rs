@@ -224,12 +224,10 @@ fn date_time(text: &str) -> bool {
     let zone_at = match rest.strip_suffix('z') {
         Some(before) => Some(before),
         None => rest.len().checked_sub(6).and_then(|at| {
-            let zone = rest.get(at..)?;
-            let fine = zone.starts_with(['+', '-'])
-                && digits(&zone[1..3])
-                && &zone[3..4] == ":"
-                && digits(&zone[4..]);
-            fine.then(|| &rest[..at])
+            let (before, zone) = rest.split_at_checked(at)?;
+            let (hours, minutes) = zone.strip_prefix(['+', '-'])?.split_once(':')?;
+            let is_zone = pair(Some(hours)).is_some() && pair(Some(minutes)).is_some();
+            is_zone.then_some(before)
         }),
     };
     let fraction = zone_at.is_some_and(|fraction| {

@@ -304,6 +304,23 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
 }
 
+#[test]
+fn zones_of_times_are_read_by_character() {
+    for (zone, wrong) in [
+        ("+01:00", false),
+        ("+€00", true),
+        ("-éé0", true),
+        ("+0€0", true),
+    ] {
+        let source = format!("format.datetime().validate('2021-01-01T00:00:00{zone}').hasValue()");
+        let found = evaluate(&source, &mut Budget::default());
+        assert!(
+            matches!(found, Ok(Value::Bool(is)) if is == wrong),
+            "{zone}: {found:?}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
