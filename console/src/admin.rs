@@ -172,11 +172,16 @@ pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> 
 
 fn clean_texts(json: &mut Value) {
     match json {
-        Value::String(text) => *text = clean(text, MAX_VALUE_CHARS),
+        Value::String(text) => *text = clean_value(text),
         Value::Array(items) => items.iter_mut().for_each(clean_texts),
         Value::Object(fields) => fields.values_mut().for_each(clean_texts),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Cleans a name or a value, as [`parsed`] does.
+pub(crate) fn clean_value(text: &str) -> String {
+    clean(text, MAX_VALUE_CHARS)
 }
 
 fn text(body: &[u8]) -> String {

@@ -3,8 +3,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, model::Node};
 use tautline_latency::{ZONE, report::NO_ZONE};
+
+use crate::admin::clean_value;
 
 /// The maximum number of nodes in one request, if there are fewer groups.
 const MAX_SAMPLE_NODES: usize = 160;
@@ -13,12 +15,16 @@ const MAX_SAMPLE_NODES: usize = 160;
 pub(super) fn zones(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
     let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for node in snapshot.nodes() {
-        let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE);
-        let nodes = zones.entry(zone.to_owned()).or_default();
+        let nodes = zones.entry(zone_of(node)).or_default();
         nodes.push(node.name.to_string());
     }
     zones.values_mut().for_each(|nodes| nodes.sort_unstable());
     zones
+}
+
+/// Returns the name of a node's zone, as the provider's answers are read.
+pub(super) fn zone_of(node: &Node) -> String {
+    clean_value(node.labels.get(ZONE).unwrap_or(NO_ZONE))
 }
 
 /// Splits a number of names into at most `most` groups of neighbours. All groups but the last have

@@ -257,6 +257,9 @@ async fn hostile_names_are_text() {
     ]
     .concat();
     let console = of_provider(&nodes, &["b,b,1ms"]);
+    // Links have the name as it is shown.
+    let (status, _) = get(&console, "/latency?zone=%3Cb%3E%26%22%27%EF%BF%BD").await;
+    assert_eq!(status, 200);
     for uri in [
         "/latency",
         &format!("/latency?node={}", crate::request::escaped(HOSTILE)),

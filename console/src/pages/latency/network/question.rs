@@ -1,7 +1,6 @@
 use std::ops::Range;
 
 use tautline_core::Snapshot;
-use tautline_latency::{ZONE, report::NO_ZONE};
 
 use super::{
     super::{scope, tiles},
@@ -82,7 +81,7 @@ fn of_node(
 ) -> PageResult<(Level, Question)> {
     let node = snapshot.node(name);
     let node = node.ok_or_else(|| absent(format!("node {name}")))?;
-    let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE).to_owned();
+    let zone = scope::zone_of(node);
     let mut names = scope::zones(snapshot).remove(&zone).unwrap_or_default();
     names.retain(|other| other != name);
     let peers = Window::sized(request, &names, PEERS_PER_PAGE, String::clone)?;
