@@ -29,37 +29,26 @@ use tautline_tests::{
     eventually, objects, root,
     servers::{Server, binary},
 };
-use tokio::sync::MutexGuard;
 
 /// A control plane with our kinds and roles, and an admission server that it calls.
 pub struct AdmissionCluster {
     pub plane: ControlPlane,
     pub server: Server,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl AdmissionCluster {
     /// With the webhook configurations of these names.
     pub async fn start(jobs: &[&str], args: &[&str]) -> Result<Self> {
-        let alone = crate::ALONE.lock().await;
-        let admitting = Self::on(alone, ControlPlane::start().await?, args).await?;
+        let admitting = Self::on(ControlPlane::start().await?, args).await?;
         admitting.install_webhooks(jobs, &admitting.url()).await?;
         Ok(admitting)
     }
 
     /// On a running control plane, without webhook configurations.
-    pub async fn on(
-        alone: MutexGuard<'static, ()>,
-        plane: ControlPlane,
-        args: &[&str],
-    ) -> Result<Self> {
+    pub async fn on(plane: ControlPlane, args: &[&str]) -> Result<Self> {
         objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
         let server = Server::admission(&plane, "admission", args).await?;
-        Ok(Self {
-            plane,
-            server,
-            _alone: alone,
-        })
+        Ok(Self { plane, server })
     }
 
     /// The server's URL for the API server.

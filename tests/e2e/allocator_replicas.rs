@@ -258,7 +258,6 @@ impl Caller {
 
 #[tokio::test]
 async fn replicas_never_grant_one_device_twice() {
-    let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &["Deployment"])
         .await

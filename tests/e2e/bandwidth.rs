@@ -12,7 +12,6 @@ const PODS: &str = "tautline_watch_events_total{kind=\"pods\"}";
 
 #[tokio::test]
 async fn latency_provider_watches_pods_once_a_policy_limits_bandwidth() {
-    let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     let client = &plane.client;
     objects::apply_kustomization_except(client, &root().join("deploy"), &["Deployment"])

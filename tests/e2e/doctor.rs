@@ -15,7 +15,6 @@ use self::installation::Installation;
 
 #[tokio::test]
 async fn doctor_names_the_fault_of_each_broken_installation() {
-    let _alone = crate::ALONE.lock().await;
     let mut installed = Installation::start().await;
     installed.healthy().await;
     components::kinds(&installed).await;

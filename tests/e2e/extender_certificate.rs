@@ -53,7 +53,6 @@ async fn binds(plane: &ControlPlane, extender: &Server, pod: &str) {
 
 #[tokio::test]
 async fn extender_generates_its_certificate() {
-    let _alone = crate::ALONE.lock().await;
     let mut plane = ControlPlane::start().await.unwrap();
     objects::apply_kustomization(&plane.client, &root().join("deploy/with-bind"))
         .await

@@ -10,7 +10,6 @@ use tautline_sdk::testkit::{self, TestServer};
 use tautline_tests::{
     PATIENCE, control_plane::ControlPlane, eventually, objects, root, servers::Server, workloads,
 };
-use tokio::sync::MutexGuard;
 
 use crate::node_judge::NodeJudge;
 
@@ -23,7 +22,6 @@ pub struct GovernedCluster {
     pub provider: TestServer,
     pub extender: Server,
     pub controllers: Vec<Server>,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl GovernedCluster {
@@ -39,7 +37,6 @@ impl GovernedCluster {
         args: &[&str],
         extender: &[&str],
     ) -> Result<Self> {
-        let _alone = crate::ALONE.lock().await;
         let mut plane = ControlPlane::start().await?;
         let client = plane.client.clone();
         objects::apply_kustomization_except(&client, &root().join("deploy"), &["Deployment"])
@@ -68,7 +65,6 @@ impl GovernedCluster {
             provider,
             extender,
             controllers,
-            _alone,
         })
     }
 

@@ -23,7 +23,6 @@ use crate::manifests::may;
 
 #[tokio::test]
 async fn harness_runs_deployments_budgets_and_garbage_collection() {
-    let _alone = crate::ALONE.lock().await;
     let mut plane = ControlPlane::start().await.unwrap();
     let client = plane.client.clone();
     objects::apply_kustomization_except(&client, &root().join("deploy"), &["Deployment"])

@@ -1,5 +1,5 @@
-//! End-to-end tests on the real control plane. Each has its own control plane and runs alone:
-//! two cores hold one, and faults must not overlap.
+//! End-to-end tests on the real control plane. Each starts a control plane of its own, and mostly
+//! waits for it, so that several run at once.
 
 // The lint does not see helpers as tests; a failed step is a failed test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -51,9 +51,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use tautline_tests::{control_plane::ControlPlane, objects, root, servers::Server};
-use tokio::sync::{Mutex, MutexGuard};
-
-static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// A cluster of ready nodes with our kinds and roles, the real scheduler, and
 /// the extender over TLS under its own account.
@@ -62,7 +59,6 @@ struct World {
     extender: Server,
     /// The certificate of the extender's port.
     extender_ca: PathBuf,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl World {
@@ -71,7 +67,6 @@ impl World {
     }
 
     async fn with(sample: &str, nodes: &[&str], extender: &[&str]) -> Result<Self> {
-        let _alone = ALONE.lock().await;
         let mut plane = ControlPlane::start().await?;
         objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
         let role = std::fs::read_to_string(root().join("deploy/with-bind/role.yaml"))?;
@@ -87,7 +82,6 @@ impl World {
             plane,
             extender,
             extender_ca: ca,
-            _alone,
         })
     }
 

@@ -10,7 +10,6 @@ const TURNBUCKLE: &str = include_str!("../turnbuckle-manifests.yaml");
 
 #[tokio::test]
 async fn api_server_takes_our_manifests_and_refuses_bad_ones() {
-    let _alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     let client = &plane.client;
     objects::apply_kustomization(client, &root().join("deploy"))

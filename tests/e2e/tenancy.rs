@@ -302,7 +302,6 @@ async fn black_holes(tenant: &Client) -> Vec<TcpListener> {
 
 #[tokio::test]
 async fn tenant_cannot_affect_other_namespaces() {
-    let _alone = crate::ALONE.lock().await;
     let shared = SharedCluster::start().await;
     let client = shared.client();
     let judge = NodeJudge::new(client, &[("n1", 1), ("n2", 5), ("s1", 9)]);

@@ -35,9 +35,8 @@ fn annotations(world: &AdmissionCluster, pod: &str) -> Value {
 
 #[tokio::test]
 async fn audit_log_names_the_webhook_and_the_rule() {
-    let alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start_with(logged).await.unwrap();
-    let mut world = AdmissionCluster::on(alone, plane, &[]).await.unwrap();
+    let mut world = AdmissionCluster::on(plane, &[]).await.unwrap();
     let jobs = [SLICES[0], JOBS[0], JOBS[1]];
     world.install_webhooks(&jobs, &world.url()).await.unwrap();
     in_force(&world).await;

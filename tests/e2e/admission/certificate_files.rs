@@ -37,7 +37,6 @@ fn sliced(response: &objects::Response) -> bool {
 
 #[tokio::test]
 async fn certificate_files_are_reloaded_without_a_lost_request() {
-    let alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
     let dir = plane.dir.path().to_owned();
     let (first, first_der) = renew(&dir);
@@ -47,7 +46,7 @@ async fn certificate_files_are_reloaded_without_a_lost_request() {
         format!("--tls-key={}", file("tls.key")),
     ];
     let args = files.each_ref().map(String::as_str);
-    let world = AdmissionCluster::on(alone, plane, &args).await.unwrap();
+    let world = AdmissionCluster::on(plane, &args).await.unwrap();
     for document in rendered(SLICES, &world.url()).unwrap() {
         objects::apply_one(world.client(), document).await.unwrap();
     }

@@ -120,11 +120,8 @@ const WORKERS: usize = 4;
 
 #[tokio::test]
 async fn replicas_report_older_pods_once_and_one_is_enough() {
-    let alone = crate::ALONE.lock().await;
     let plane = ControlPlane::start().await.unwrap();
-    let mut world = AdmissionCluster::on(alone, plane, &["--governed"])
-        .await
-        .unwrap();
+    let mut world = AdmissionCluster::on(plane, &["--governed"]).await.unwrap();
     let other = Server::admission(&world.plane, "admission-b", &["--governed"]);
     let other = other.await.unwrap();
     let both = [world.server.port, other.port].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));

@@ -78,7 +78,6 @@ async fn objects_are_admitted_offline_as_by_the_api_server() {
     if skipped_on_oldest("the API server's own policies, of Kubernetes 1.36") {
         return;
     }
-    let _alone = crate::ALONE.lock().await;
     // All plugins that are on by default.
     let all = |_: &std::path::Path| Ok(vec!["--disable-admission-plugins=".to_owned()]);
     let plane = ControlPlane::start_with(all).await.unwrap();
