@@ -54,6 +54,7 @@ use crate::{
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(30);
 
+/// Loads a whole installation while faults strike it, and checks each placement and what leaks.
 #[derive(Parser)]
 #[command(name = "tautline-bench-soak")]
 struct Args {

@@ -42,7 +42,7 @@ impl Times {
     }
 }
 
-/// Where figures go besides standard output.
+// Where figures go besides standard output. A doc comment would become the help of each bench.
 #[derive(clap::Args)]
 pub struct Output {
     /// Writes the table into docs/benchmarks.md too
@@ -60,10 +60,10 @@ impl Output {
         if let Some(file) = &self.json {
             fs::write(file, format!("{figures:#}\n"))?;
         }
-        match self.docs {
-            true => write_to_page("docs/benchmarks.md", bench, table),
-            false => Ok(()),
+        if self.docs {
+            write_to_page("docs/benchmarks.md", bench, table)?;
         }
+        Ok(())
     }
 }
 
