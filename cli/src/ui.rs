@@ -1,13 +1,16 @@
 //! Implements `tautline ui`, the web console.
 
-mod listen;
 mod live;
 mod local;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    process::ExitCode,
+    sync::Arc,
+};
 
-use anyhow::Result;
-use tautline_console::{Console, shell};
+use anyhow::{Context, Result, bail};
+use tautline_console::{Console, quote};
 use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{error_text::error_text, manifest_files, tasks::Tasks};
 use tokio::net::TcpListener;
@@ -17,8 +20,19 @@ use crate::{
     replicas::ReplicaArgs,
 };
 
-pub(crate) use listen::{ListenArgs, bind};
 pub(crate) use local::{LocalConsole, with_uids};
+
+const PORT: u16 = 8484;
+/// The number of ports that are tried, from [`PORT`] on, before any other port.
+const MAX_PORT_TRIES: u16 = 50;
+
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ListenArgs {
+    /// Address of the console, on 127.0.0.1 or [::1] [default: 127.0.0.1, port 8484 or the next
+    /// free one]
+    #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
+    listen: Option<SocketAddr>,
+}
 
 #[derive(clap::Args)]
 #[command(
@@ -70,10 +84,7 @@ async fn of_manifests(
     let items = local::with_uids(manifests.items);
     let local = LocalScheduler::start(&items, trusted).await?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
-    let args: String = names
-        .iter()
-        .map(|f| format!(" -f {}", shell::quote(f)))
-        .collect();
+    let args: String = names.iter().map(|f| format!(" -f {}", quote(f))).collect();
     let ui = LocalConsole::new(&local, &items, (names.join(", "), args))?;
     let mut tasks = Tasks::default();
     ui.spawn(&mut tasks)?;
@@ -97,4 +108,65 @@ pub(crate) fn serve(listener: TcpListener, console: Arc<Console>, tasks: &mut Ta
     let stop = tasks.stop_token();
     tasks.spawn("console", tautline_console::serve(listener, console, stop));
     output::write(&format!("http://{address}\n"))
+}
+
+/// Parses an address of loopback. Other addresses are refused, since the console refuses requests
+/// that name another host.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let allowed = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ];
+    match text.parse::<SocketAddr>() {
+        Ok(address) if allowed.contains(&address.ip()) => Ok(address),
+        Ok(_) => Err(
+            "the console has no login: it listens on 127.0.0.1 or [::1] only; to see it from \
+             another machine, forward the port with ssh -L"
+                .to_owned(),
+        ),
+        Err(_) => Err("write 127.0.0.1:PORT; port 0 is any free one".to_owned()),
+    }
+}
+
+pub(crate) async fn bind(args: &ListenArgs) -> Result<TcpListener> {
+    if let Some(address) = args.listen {
+        let bound = TcpListener::bind(address).await;
+        return bound.with_context(|| format!("--listen {address}"));
+    }
+    for port in (PORT..PORT + MAX_PORT_TRIES).chain([0]) {
+        if let Ok(bound) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            return Ok(bound);
+        }
+    }
+    bail!("no free port on 127.0.0.1; name one with --listen")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_allowed() {
+        for good in ["127.0.0.1:0", "127.0.0.1:8484", "[::1]:9000"] {
+            assert!(loopback(good).is_ok(), "{good}");
+        }
+        for bad in ["0.0.0.0:8484", "[::]:1", "10.0.0.1:80", "127.0.0.2:80"] {
+            assert!(loopback(bad).unwrap_err().contains("ssh -L"), "{bad}");
+        }
+        for bad in ["8484", "localhost:8484", ""] {
+            assert!(
+                loopback(bad).unwrap_err().contains("127.0.0.1:PORT"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn next_port_is_taken_when_the_default_is_in_use() {
+        let first = bind(&ListenArgs::default()).await.unwrap();
+        let second = bind(&ListenArgs::default()).await.unwrap();
+        let (first, second) = (first.local_addr().unwrap(), second.local_addr().unwrap());
+        assert_ne!(first, second);
+        assert!(second.ip().is_loopback());
+    }
 }

@@ -4,7 +4,6 @@ use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
 use tautline_gpu_slice::report::Uses;
 use tautline_scheduler_extender::{
     explain::{Record, Summary},
@@ -13,8 +12,8 @@ use tautline_scheduler_extender::{
 use tokio::time::timeout;
 
 use crate::{
-    draw::{clean, error_line},
-    request,
+    draw::{clean, cleaned_texts, error_line},
+    links,
     source::{AdminAnswer, Component, Source},
 };
 
@@ -57,7 +56,7 @@ pub(crate) async fn rounds(
     pod: &str,
     at: Option<u64>,
 ) -> Result<Rounds> {
-    let path = request::path(&["explain", namespace, pod]);
+    let path = links::path(&["explain", namespace, pod]);
     let path = format!("{path}?at={}", at.unwrap_or(0));
     merge_rounds(admin(source, Component::Extender, &path).await?)
 }
@@ -120,23 +119,21 @@ pub(crate) async fn gpu_uses(
     source: &dyn Source,
     nodes: Option<&[&str]>,
 ) -> (Uses, Option<String>) {
-    match read_gpu_uses(source, nodes).await {
-        Ok(uses) => (uses, None),
-        Err(error) => (Uses::default(), Some(error_line(&error))),
-    }
-}
-
-async fn read_gpu_uses(source: &dyn Source, nodes: Option<&[&str]>) -> Result<Uses> {
     let path = match nodes {
         None => "/gpu/use".to_owned(),
         Some(nodes) => {
-            let names: Vec<String> = nodes.iter().map(|name| request::escaped(name)).collect();
+            let names: Vec<String> = nodes.iter().map(|name| links::escaped(name)).collect();
             format!("/gpu/use?nodes={}", names.join(","))
         }
     };
-    let answers = admin(source, Component::Gpu, &path).await?;
-    let answers = answers.iter().map(|a| (&*a.from, a.status, &*a.body));
-    Uses::merge(answers).context("how much of the cards is used is not known")
+    let uses = admin(source, Component::Gpu, &path).await.and_then(|all| {
+        let answers = all.iter().map(|a| (&*a.from, a.status, &*a.body));
+        Uses::merge(answers).context("how much of the cards is used is not known")
+    });
+    match uses {
+        Ok(uses) => (uses, None),
+        Err(error) => (Uses::default(), Some(error_line(&error))),
+    }
 }
 
 /// Returns the answers that can be parsed: during an upgrade some replicas may lack the page. Fails
@@ -165,18 +162,8 @@ fn parse<T: DeserializeOwned>(answer: &AdminAnswer) -> Result<T> {
 /// Parses JSON. Each of its texts becomes one line without control characters, and is cut if it is
 /// long.
 pub(crate) fn parsed<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
-    let mut json = serde_json::from_slice(body)?;
-    clean_texts(&mut json);
+    let json = cleaned_texts(serde_json::from_slice(body)?, MAX_VALUE_CHARS);
     serde_json::from_value(json)
-}
-
-fn clean_texts(json: &mut Value) {
-    match json {
-        Value::String(text) => *text = clean_value(text),
-        Value::Array(items) => items.iter_mut().for_each(clean_texts),
-        Value::Object(fields) => fields.values_mut().for_each(clean_texts),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// Cleans a name or a value, as [`parsed`] does.

@@ -1,10 +1,17 @@
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use arc_swap::ArcSwap;
-use kube::Resource;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 use tautline_core::trust::{OWN_NAMESPACE, TrustedNamespaces};
-use tautline_runtime::{admin::Readiness, cluster_store::ClusterStore};
+use tautline_runtime::{
+    admin::Readiness,
+    cluster::Cluster,
+    cluster_store::ClusterStore,
+    tasks::Tasks,
+    watch::{Watch, WatchMetrics, watch_list},
+};
 
 use crate::{inspections::Inspections, source::Source};
 
@@ -121,5 +128,58 @@ impl<K> Objects<K> {
     /// Replaces all objects.
     pub fn reset(&self, all: Vec<Arc<K>>) {
         self.0.store(Arc::new(all));
+    }
+}
+
+/// Starts the watches that keep the console's objects in step with a cluster.
+pub fn watch(console: &Arc<Console>, cluster: &Cluster, tasks: &mut Tasks) {
+    let metrics = WatchMetrics::default();
+    let watch = Watch {
+        cluster,
+        store: &console.store,
+        metrics: &metrics,
+        readiness: &console.readiness,
+    };
+    watch.pods(tasks);
+    watch.all_except_pods(tasks);
+    keep(console, cluster, tasks, |console| &console.bindings);
+    keep(console, cluster, tasks, |console| &console.offers);
+    keep(console, cluster, tasks, |console| &console.policies);
+}
+
+/// Starts the watch of one kind, as the API has its objects.
+fn keep<K>(
+    console: &Arc<Console>,
+    cluster: &Cluster,
+    tasks: &mut Tasks,
+    objects: fn(&Console) -> &Objects<K>,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (api, kept) = (Api::all(cluster.client().clone()), Arc::clone(console));
+    let reset = move |all| objects(&kept).reset(all);
+    watch_list(api, None, &console.readiness, tasks, reset);
+}
+
+/// Quotes an argument of a command line for a shell, if necessary: users copy these command lines,
+/// and other people choose the names in them.
+pub fn quote(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_arguments_are_quoted() {
+        assert_eq!(quote("examples/edge-inference"), "examples/edge-inference");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(""), "''");
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
-use tautline_api::display::age;
+use serde::Serialize;
+use serde_json::Value;
+use tautline_api::{constraint::Compliance, display::age};
 use tautline_core::text::sanitize;
 use tautline_runtime::error_text::error_text;
 
@@ -23,6 +25,24 @@ pub(crate) fn clean(text: &str, max: usize) -> String {
 /// Returns untrusted text in one line, cut to a few sentences.
 pub(crate) fn clean_text(text: &str) -> String {
     clean(text, MAX_TEXT_CHARS)
+}
+
+/// Cleans all texts of JSON like [`clean`], but not the names of fields, and leaves out the fields
+/// that have no value.
+pub(crate) fn cleaned_texts(json: Value, max: usize) -> Value {
+    match json {
+        Value::String(text) => Value::String(clean(&text, max)),
+        Value::Array(items) => {
+            let items = items.into_iter().map(|item| cleaned_texts(item, max));
+            items.collect()
+        }
+        Value::Object(fields) => {
+            let known = fields.into_iter().filter(|(_, value)| !value.is_null());
+            let fields = known.map(|(name, value)| (name, cleaned_texts(value, max)));
+            Value::Object(fields.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => json,
+    }
 }
 
 /// Returns an error for the user, in one line.
@@ -63,6 +83,71 @@ pub(crate) fn problems(problems: &[String]) -> Markup {
     html! {
         @if !problems.is_empty() {
             ul .problems { @for problem in problems { li { (problem) } } }
+        }
+    }
+}
+
+/// Renders a state with the colour of a CSS class.
+pub(crate) fn state(tone: &str, text: &str) -> Markup {
+    html! { span class={ "state " (tone) } { (text) } }
+}
+
+/// Returns the CSS class for the colour of a compliance.
+pub(crate) fn tone(compliance: &str) -> &'static str {
+    match compliance {
+        "Error" | "Violation" => "bad",
+        "Limit" => "near",
+        "Compliant" => "good",
+        _ => "none",
+    }
+}
+
+/// Renders the name of a compliance with its colour.
+pub(crate) fn badge(compliance: &str) -> Markup {
+    state(tone(compliance), compliance)
+}
+
+/// The number of bindings with a compliance.
+#[derive(Debug, Serialize)]
+pub(crate) struct Count {
+    compliance: Compliance,
+    count: usize,
+}
+
+impl Count {
+    /// Returns the numbers of bindings, by the rank of their compliance.
+    pub(crate) fn all(counts: [usize; Compliance::WORST_FIRST.len()]) -> Vec<Self> {
+        let all = Compliance::WORST_FIRST.into_iter().zip(counts);
+        all.map(|(compliance, count)| Self { compliance, count })
+            .collect()
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// Renders the share of each compliance, as one bar and as links that `link` gives, to the bindings
+/// with a compliance. `chosen` is the compliance that the page shows.
+pub(crate) fn counts<'a>(
+    counts: impl Iterator<Item = &'a Count> + Clone,
+    chosen: Option<Compliance>,
+    link: impl Fn(&str) -> String,
+) -> Markup {
+    let name = |count: &Count| count.compliance.name();
+    let parts = counts
+        .clone()
+        .map(|c| (tone(name(c)), name(c), c.count as u64));
+    html! {
+        (share("Bindings", parts))
+        ul .counts {
+            @for c in counts {
+                li {
+                    a href=(link(name(c))) aria-current=[(chosen == Some(c.compliance)).then_some("true")] {
+                        (badge(name(c))) " " b { (c.count) }
+                    }
+                }
+            }
         }
     }
 }

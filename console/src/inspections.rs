@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use tautline_core::Snapshot;
+use tautline_gpu_placement::{PlannedClasses, inventory::CardPool};
 use tautline_gpu_slice::{
     Config, Inspection,
     inspection::NodeGpus,
@@ -16,27 +17,99 @@ use tautline_gpu_slice::{
 use tautline_runtime::cluster_store::ClusterStore;
 use tokio::task::spawn_blocking;
 
+use crate::draw::clean;
+
 /// The time for which a view of an earlier snapshot is shown at least.
 const MIN_FRESH_TIME: Duration = Duration::from_secs(1);
 /// The time for which an earlier view is shown at least, as a multiple of the time to compute it.
 /// Counting cards thus takes at most a tenth of a core.
 const FRESH_FACTOR: u32 = 10;
 
-/// An [`Inspection`], with the sums over all nodes.
+/// The maximum number of warnings on a page.
+pub(crate) const MAX_WARNINGS: usize = 20;
+const MAX_WARNING_CHARS: usize = 300;
+
+/// An [`Inspection`], with the results of one pass over all nodes.
 pub(crate) struct Inspected {
     pub inspection: Inspection,
     /// The totals that `tautline gpu top` prints, without the agents' measurements.
     pub totals: Vec<Total>,
-    pub summary: Summary,
+    /// The figures of all nodes, in the order of the inspection.
+    pub figures: Vec<Figures>,
+    pub fragmentation: Fragmentation,
+    /// The products of all cards, for the filter.
+    pub products: BTreeSet<String>,
+    /// The namespaces of all pods with parts of cards, for the filter.
+    pub namespaces: BTreeSet<String>,
+    /// The first warnings, cleaned.
+    pub warnings: Vec<String>,
+    pub warning_count: usize,
+    /// The number of nodes whose cards an agent gives to containers.
+    pub agents: usize,
+}
+
+/// The figures by which a node is sorted and paged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub has_gpus: bool,
+    pub free_milli: i64,
+    /// The fragmented thousandths of the node's cards, not rounded.
+    pub fragmented: f64,
+    pub faults: usize,
+    /// The number of the node's bars and segments, with two for its head.
+    pub drawn: usize,
 }
 
 impl Inspected {
     fn new(snapshot: Arc<Snapshot>) -> Self {
         let inspection = Inspection::new(snapshot, Config::default());
+        let uses = Uses::default();
+        let nodes = inspection.nodes();
+        let types = inspection.types();
+        let pools = || nodes.iter().flat_map(|node| &node.inventory.pools);
+        let counted = nodes.iter().flat_map(|node| &node.inventory.counted);
+        let products = pools().map(|pool| &pool.kind.product);
+        let products = products.chain(counted.map(|counted| &counted.product));
+        let holders = pools().flat_map(|p| &p.cards).flat_map(|c| &c.holders);
+        let has_agent = |node: &&NodeGpus<'_>| node.inventory.pools.iter().any(CardPool::has_agent);
+        let mut warnings = nodes.iter().flat_map(|n| warnings(&inspection, &uses, n));
+        let first = warnings.by_ref().take(MAX_WARNINGS);
+        let first: Vec<String> = first.map(|warning| clean_warning(&warning)).collect();
         Self {
-            totals: Top::new(&inspection, &Uses::default(), None, Order::Name).totals,
-            summary: Summary::new(&inspection),
+            totals: Top::new(&inspection, &uses, None, Order::Name).totals,
+            figures: nodes.iter().map(|n| Figures::new(n, &types)).collect(),
+            fragmentation: Fragmentation::new(&inspection, &uses),
+            products: names(products.map(|name| &**name).filter(|name| !name.is_empty())),
+            namespaces: names(holders.filter_map(|holder| holder.pod.split('/').next())),
+            warning_count: first.len() + warnings.count(),
+            warnings: first,
+            agents: nodes.iter().filter(has_agent).count(),
             inspection,
+        }
+    }
+}
+
+/// Returns the names without duplicates.
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let distinct: BTreeSet<&str> = all.collect();
+    distinct.into_iter().map(str::to_owned).collect()
+}
+
+/// Returns a warning in one line, cut if it is long.
+pub(crate) fn clean_warning(warning: &str) -> String {
+    clean(warning, MAX_WARNING_CHARS)
+}
+
+impl Figures {
+    fn new(node: &NodeGpus<'_>, types: &PlannedClasses) -> Self {
+        let cards = || node.inventory.pools.iter().flat_map(|pool| &pool.cards);
+        let rooms = node.capacities.iter();
+        Self {
+            has_gpus: has_gpus(node),
+            free_milli: cards().map(|card| i64::from(card.left_milli())).sum(),
+            fragmented: rooms.map(|room| types.fragmented_milli(room)).sum(),
+            faults: cards().filter(|card| card.fault.is_some()).count(),
+            drawn: 2 + cards().map(|card| 2 + card.holders.len()).sum::<usize>(),
         }
     }
 }
@@ -62,7 +135,7 @@ impl Inspections {
     }
 
     fn get_blocking(&self, store: &ClusterStore) -> Arc<Inspected> {
-        // One request computes, and the others wait for its view.
+        // The first request computes the view under the lock. Requests at the same time wait for it.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = store.snapshot();
         if let Some(made) = last.as_ref().filter(|made| made.is_fresh(&snapshot)) {
@@ -83,98 +156,6 @@ impl Made {
     fn is_fresh(&self, now: &Arc<Snapshot>) -> bool {
         let fresh = MIN_FRESH_TIME.max(self.took * FRESH_FACTOR);
         Arc::ptr_eq(self.inspected.inspection.snapshot(), now) || self.at.elapsed() < fresh
-    }
-}
-
-/// The maximum number of warnings on a page.
-pub(crate) const MAX_WARNINGS: usize = 20;
-pub(crate) const MAX_WARNING_CHARS: usize = 300;
-
-/// The results of one pass over all nodes.
-pub(crate) struct Summary {
-    /// The figures of all nodes, in the order of the inspection.
-    pub figures: Vec<Figures>,
-    pub fragmentation: Fragmentation,
-    /// The products of all cards, for the filter.
-    pub products: BTreeSet<String>,
-    /// The namespaces of all pods with parts of cards, for the filter.
-    pub namespaces: BTreeSet<String>,
-    pub warnings: Vec<String>,
-    pub warning_count: usize,
-    /// The number of nodes whose cards an agent gives to containers.
-    pub agents: usize,
-}
-
-/// The figures by which a node is sorted and paged.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
-    pub has_gpus: bool,
-    pub free_milli: i64,
-    /// The fragmented thousandths of the node's cards, not rounded.
-    pub fragmented: f64,
-    pub faults: usize,
-    /// The number of the node's bars and segments, with two for its head.
-    pub drawn: usize,
-}
-
-impl Summary {
-    pub(crate) fn new(inspection: &Inspection) -> Self {
-        let nodes = inspection.nodes();
-        let types = inspection.types();
-        let uses = Uses::default();
-        let mut summary = Self {
-            figures: Vec::with_capacity(nodes.len()),
-            fragmentation: Fragmentation::new(inspection, &uses),
-            products: BTreeSet::new(),
-            namespaces: BTreeSet::new(),
-            warnings: Vec::new(),
-            warning_count: 0,
-            agents: 0,
-        };
-        for node in &nodes {
-            let mut figures = Figures::new(node);
-            let rooms = node.capacities.iter();
-            figures.fragmented = rooms.map(|room| types.fragmented_milli(room)).sum();
-            summary.figures.push(figures);
-            summary.add_names(node);
-            for warning in warnings(inspection, &uses, node) {
-                summary.warning_count += 1;
-                if summary.warnings.len() < MAX_WARNINGS {
-                    summary.warnings.push(warning);
-                }
-            }
-        }
-        summary
-    }
-
-    fn add_names(&mut self, node: &NodeGpus<'_>) {
-        let pools = &node.inventory.pools;
-        self.agents += usize::from(pools.iter().any(|pool| pool.has_agent()));
-        let counted = node.inventory.counted.iter().map(|c| &c.product);
-        for product in pools.iter().map(|pool| &pool.kind.product).chain(counted) {
-            if !product.is_empty() && !self.products.contains(&**product) {
-                self.products.insert(product.to_string());
-            }
-        }
-        for holder in pools.iter().flat_map(|p| &p.cards).flat_map(|c| &c.holders) {
-            let namespace = holder.pod.split('/').next().unwrap_or_default();
-            if !self.namespaces.contains(namespace) {
-                self.namespaces.insert(namespace.to_owned());
-            }
-        }
-    }
-}
-
-impl Figures {
-    fn new(node: &NodeGpus<'_>) -> Self {
-        let cards = || node.inventory.pools.iter().flat_map(|pool| &pool.cards);
-        Self {
-            has_gpus: has_gpus(node),
-            free_milli: cards().map(|card| i64::from(card.left_milli())).sum(),
-            fragmented: 0.0,
-            faults: cards().filter(|card| card.fault.is_some()).count(),
-            drawn: 2 + cards().map(|card| 2 + card.holders.len()).sum::<usize>(),
-        }
     }
 }
 

@@ -1,12 +1,9 @@
-//! The frame of every page: head, navigation, and the command that prints the same data.
+//! The frame of every page: head and navigation.
 
 use maud::{DOCTYPE, Markup, html};
 use tautline_core::text;
 
-use crate::{
-    Console, events,
-    request::{PageInfo, PageRequest},
-};
+use crate::Console;
 
 /// The paths and names of the sections, in the order of the navigation.
 const SECTIONS: [(&str, &str); 6] = [
@@ -24,32 +21,6 @@ const MAX_PROBLEM_CHARS: usize = 1000;
 /// policy forbids both.
 const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
 
-pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup) -> Markup {
-    let console = &request.console;
-    let here = request.link("format", None);
-    let command = console.command(info.command);
-    let footer = html! {
-        footer {
-            p { (command.0) code { (command.1) } }
-            p { a href=(request.link("format", Some("json"))) { "JSON" } " · read-only" }
-        }
-    };
-    document(console, (info.title, &here), info.live, content, &footer)
-}
-
-/// Renders an error. `here` is the address of the page that cannot be shown.
-pub(crate) fn error_page(console: &Console, title: &str, text: &str, here: &str) -> Markup {
-    let content = html! { p .error role="alert" { (text) } };
-    // As a live part, it is replaced by the page once that can be shown again.
-    document(
-        console,
-        (title, here),
-        &[events::TICKS],
-        &content,
-        &html! {},
-    )
-}
-
 /// Returns the events of `console.js` that refresh the live part of the page.
 fn triggers(live: &[&str]) -> String {
     let names: Vec<String> = live.iter().map(|name| format!("console:{name}")).collect();
@@ -60,7 +31,7 @@ fn triggers(live: &[&str]) -> String {
 }
 
 /// Renders the page with the title and the address `here`; the events `live` refresh its content.
-fn document(
+pub(crate) fn document(
     console: &Console,
     (title, here): (&str, &str),
     live: &[&str],

@@ -15,16 +15,15 @@ mod events;
 mod form;
 mod inspections;
 mod layout;
-mod live;
+mod links;
 mod pages;
 mod request;
 mod server;
-pub mod shell;
 pub mod source;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use console::Console;
-pub use live::watch;
+pub use console::{Console, quote, watch};
+pub use links::link;
 pub use server::serve;

@@ -7,28 +7,40 @@ mod latency;
 mod overview;
 mod policies;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
+use hyper::Uri;
 use percent_encoding::percent_decode_str;
+use tautline_runtime::http::HttpResponse;
 
-use crate::request::{PageError, PageRequest, PageResult};
+use crate::{
+    Console,
+    request::{PageError, PageRequest, PageResult},
+};
+
+/// Returns the page of an address, or the error in its place.
+pub(crate) async fn answer(console: &Arc<Console>, uri: &Uri) -> HttpResponse {
+    let page = async { page(&PageRequest::new(console, uri)?).await };
+    let page = page.await;
+    page.unwrap_or_else(|error| error.respond(console, uri))
+}
 
 /// Returns the page of a request.
-pub(crate) async fn page(request: &PageRequest) -> PageResult {
+async fn page(request: &PageRequest) -> PageResult {
     let segments = request.path.split('/').skip(1);
     let segments = segments.map(|segment| percent_decode_str(segment).decode_utf8_lossy());
     let segments: Vec<Cow<'_, str>> = segments.collect();
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     match segments[..] {
         [""] => overview::page(request).await,
-        ["decisions"] => decisions::list(request).await,
-        ["decisions", namespace, pod] => decisions::pod(request, namespace, pod).await,
-        ["bindings"] => bindings::list(request),
-        ["bindings", namespace, name] => bindings::binding(request, namespace, name).await,
-        ["gpu"] => gpu::cluster(request).await,
-        ["gpu", node] => gpu::node(request, node).await,
-        ["latency"] => latency::network(request).await,
-        ["latency", "pair", from, to] => latency::pair(request, from, to).await,
+        ["decisions"] => decisions::page(request).await,
+        ["decisions", namespace, pod] => decisions::pod::page(request, namespace, pod).await,
+        ["bindings"] => bindings::page(request),
+        ["bindings", namespace, name] => bindings::detail::page(request, namespace, name).await,
+        ["gpu"] => gpu::page(request).await,
+        ["gpu", node] => gpu::node::page(request, node).await,
+        ["latency"] => latency::page(request).await,
+        ["latency", "pair", from, to] => latency::pair::page(request, from, to).await,
         ["policies"] => policies::page(request),
         _ => Err(PageError::absent(format!(
             "there is no page {}",

@@ -7,8 +7,7 @@ use hyper::{
     StatusCode, Uri,
     header::{HeaderValue, LOCATION},
 };
-use maud::Markup;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::json;
 use tautline_runtime::{
@@ -16,7 +15,12 @@ use tautline_runtime::{
     http::{self, HttpResponse},
 };
 
-use crate::{Console, draw::clean, layout, pages};
+use crate::{
+    Console,
+    draw::{clean, cleaned_texts},
+    events, layout,
+    links::link,
+};
 
 /// A request for a page.
 pub(crate) struct PageRequest {
@@ -25,16 +29,6 @@ pub(crate) struct PageRequest {
     /// The fields of the query, without `format`.
     pub query: BTreeMap<String, String>,
     json: bool,
-}
-
-/// The data for the frame around a page's content.
-pub(crate) struct PageInfo<'a> {
-    pub title: &'a str,
-    /// The command that prints the same data, without `tautline` and the arguments that select the
-    /// cluster, such as `get bindings -A`.
-    pub command: &'a str,
-    /// The names of the events in [`crate::events`] that refresh the page.
-    pub live: &'a [&'static str],
 }
 
 /// An error, which is shown as a page or as JSON.
@@ -49,25 +43,13 @@ pub(crate) type PageResult<T = HttpResponse> = Result<T, PageError>;
 
 /// The maximum length of a query. A longer one would be repeated in each link of the page.
 const MAX_QUERY_BYTES: usize = 16 << 10;
-const MAX_ERROR_CHARS: usize = 2000;
-/// The characters that are escaped in a segment of a path or a field of a query.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Returns the page of an address, or the error in its place.
-pub(crate) async fn page(console: &Arc<Console>, uri: &Uri) -> HttpResponse {
-    let page = async { pages::page(&PageRequest::new(console, uri)?).await };
-    match page.await {
-        Ok(page) => page,
-        Err(error) => error.respond(console, uri),
-    }
-}
+/// The limit for a text: an error, or a value in JSON.
+const MAX_TEXT_CHARS: usize = 2000;
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
 
 impl PageRequest {
-    fn new(console: &Arc<Console>, uri: &Uri) -> PageResult<Self> {
+    pub(crate) fn new(console: &Arc<Console>, uri: &Uri) -> PageResult<Self> {
         let query = uri.query().unwrap_or_default();
         let length = query.len();
         if length > MAX_QUERY_BYTES {
@@ -136,7 +118,7 @@ impl PageRequest {
         match result {
             Ok(value) => Ok((Some(value), None)),
             Err(error) if !self.json && error.status == StatusCode::BAD_REQUEST => {
-                Ok((None, Some(clean(&error.text, MAX_ERROR_CHARS))))
+                Ok((None, Some(clean(&error.text, MAX_TEXT_CHARS))))
             }
             Err(error) => Err(error),
         }
@@ -161,24 +143,34 @@ impl PageRequest {
         link(&self.path, fields)
     }
 
-    /// Returns the view as a page or as JSON.
+    /// Returns the view as a page or as JSON. `command` prints the same data; it lacks `tautline` and
+    /// the arguments that select the cluster. The events `live` of [`crate::events`] refresh the page.
     pub(crate) fn respond<V: Serialize>(
         &self,
-        info: &PageInfo<'_>,
+        title: &str,
+        command: &str,
+        live: &[&str],
         view: &V,
         render: impl FnOnce(&V) -> Markup,
     ) -> PageResult {
         if self.json {
-            let json = serde_json::to_vec(view).context("the page cannot be written")?;
+            let json = serde_json::to_value(view).context("the page cannot be written")?;
+            let json = cleaned_texts(json, MAX_TEXT_CHARS).to_string();
             return Ok(http::respond(200, JSON, json));
         }
-        let page = layout::page(self, info, &render(view));
+        let here = self.link("format", None);
+        let command = self.console.command(command);
+        let footer = html! {
+            footer {
+                p { (command.0) code { (command.1) } }
+                p { a href=(self.link("format", Some("json"))) { "JSON" } " · read-only" }
+            }
+        };
+        let place = (title, &*here);
+        let page = layout::document(&self.console, place, live, &render(view), &footer);
         Ok(http::respond(200, HTML, page.0))
     }
 }
-
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
 
 /// Redirects the browser after a form.
 pub(crate) fn redirect(location: &str) -> PageResult {
@@ -186,27 +178,6 @@ pub(crate) fn redirect(location: &str) -> PageResult {
     let location = HeaderValue::from_str(location).context("the address cannot be written")?;
     answer.headers_mut().insert(LOCATION, location);
     Ok(answer)
-}
-
-/// Returns a path with a query, escaped for a link.
-pub(crate) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let mut all = path.to_owned();
-    for (name, value) in query {
-        all.push(if all.contains('?') { '&' } else { '?' });
-        all += &format!("{}={}", escaped(name), escaped(value));
-    }
-    all
-}
-
-/// Returns a path of escaped segments, such as `/bindings/shop/web-1`.
-pub(crate) fn path(segments: &[&str]) -> String {
-    let segments = segments.iter();
-    segments.map(|s| format!("/{}", escaped(s))).collect()
-}
-
-/// Escapes text for a segment of a path or a field of a query.
-pub(crate) fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 impl PageError {
@@ -227,9 +198,9 @@ impl PageError {
     }
 
     /// Returns the error as a page, or as JSON if the request wants it.
-    fn respond(&self, console: &Console, uri: &Uri) -> HttpResponse {
+    pub(crate) fn respond(&self, console: &Console, uri: &Uri) -> HttpResponse {
         let status = self.status.as_u16();
-        let text = clean(&self.text, MAX_ERROR_CHARS);
+        let text = clean(&self.text, MAX_TEXT_CHARS);
         let mut fields = uri.query().unwrap_or_default().split('&');
         if fields.any(|field| field == "format=json") {
             return http::respond(status, JSON, json!({"error": text}).to_string());
@@ -238,7 +209,10 @@ impl PageError {
         let here = uri.path_and_query().map(|all| all.as_str());
         let here = here.filter(|here| here.len() <= MAX_QUERY_BYTES);
         let title = self.status.canonical_reason().unwrap_or("Error");
-        let page = layout::error_page(console, title, &text, here.unwrap_or("/"));
+        let place = (title, here.unwrap_or("/"));
+        let content = html! { p .error role="alert" { (text) } };
+        // As a live part, it is replaced by the page once that can be shown again.
+        let page = layout::document(console, place, &[events::TICKS], &content, &html! {});
         http::respond(status, HTML, page.0)
     }
 }
@@ -296,12 +270,5 @@ mod tests {
                 page.len()
             );
         }
-    }
-
-    #[test]
-    fn links_are_escaped() {
-        let query = [("q", "a&b=\"<ü")];
-        assert_eq!(link("/x", query), "/x?q=a%26b%3D%22%3C%C3%BC");
-        assert_eq!(path(&["a/b", "..", ""]), "/a%2Fb/../");
     }
 }

@@ -8,39 +8,33 @@ use http_body_util::{Either, Full};
 use hyper::{
     Method, Request, Response,
     body::Bytes,
-    header::{self, HeaderName, HeaderValue},
+    header::{HOST, HeaderValue},
     http::{request::Parts, uri::Authority},
 };
 use tautline_runtime::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Console, events, request};
+use crate::{Console, events, pages};
 
 /// The maximum size of a request. Browsers do not send larger ones.
 const LARGEST_REQUEST_BYTES: usize = 64 << 10;
 
 /// The headers of every answer. Another version of the binary may use the same port later, so
 /// browsers keep nothing.
-const HEADERS: [(HeaderName, &str); 8] = [
+const HEADERS: [(&str, &str); 8] = [
     (
-        header::CONTENT_SECURITY_POLICY,
+        "content-security-policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
          connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        "same-origin",
-    ),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        "same-origin",
-    ),
-    (header::CACHE_CONTROL, "no-store"),
-    (header::VARY, "HX-Request"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cache-control", "no-store"),
+    ("vary", "HX-Request"),
 ];
 
 /// Serves the console until `stop`. The listener must be bound to loopback.
@@ -87,7 +81,7 @@ pub(crate) async fn answer(
     } else if let Some(name) = path.strip_prefix("/assets/") {
         asset(name).map(Either::Left)
     } else {
-        request::page(console, &request.uri).await.map(Either::Left)
+        pages::answer(console, &request.uri).await.map(Either::Left)
     };
     for (name, value) in HEADERS {
         let headers = answer.headers_mut();
@@ -102,7 +96,7 @@ fn refusal(request: &Parts) -> Option<HttpResponse> {
         return Some(http::text(405, "the console is read-only: use GET\n"));
     }
     // A page of another site can make its own name point to this address (DNS rebinding).
-    let host = request.headers.get(header::HOST);
+    let host = request.headers.get(HOST);
     let host = host.and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     match host {
         Some(host) if is_loopback(host.host()) => None,

@@ -6,26 +6,20 @@ use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use tautline_core::names;
 
+/// The result of reading, once it is there.
+pub type Read<'a, T> = BoxFuture<'a, Result<T>>;
+
 /// Reads data from a cluster or from processes on loopback, and never changes it.
 pub trait Source: Send + Sync + 'static {
     /// Returns the answers of all replicas of a component to a GET of their admin port, or an error
     /// if no replica answers. `path` may have a query.
-    fn admin<'a>(
-        &'a self,
-        component: Component,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>>;
+    fn admin<'a>(&'a self, component: Component, path: &'a str) -> Read<'a, Vec<AdminAnswer>>;
 
     /// Returns a pod as the API has it; `None` if it does not exist.
-    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>>;
+    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> Read<'a, Option<Pod>>;
 
-    /// Returns the Kubernetes events of an object, in any order.
-    fn events<'a>(
-        &'a self,
-        namespace: &'a str,
-        kind: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>>;
+    /// Returns the Kubernetes events of a binding, in any order.
+    fn events<'a>(&'a self, namespace: &'a str, binding: &'a str) -> Read<'a, Vec<Event>>;
 }
 
 /// A part of Tautline with an admin port.

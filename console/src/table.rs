@@ -5,43 +5,92 @@ use serde::Serialize;
 
 use crate::request::{PageRequest, PageResult};
 
-pub(crate) use self::Column::{Number, Text};
-
-/// A column of a table, with its title.
-#[derive(Clone, Copy)]
-pub(crate) enum Column<'a> {
-    Text(&'a str),
-    /// A column of numbers, which are aligned at the right.
-    Number(&'a str),
+/// A column of a table: its title, and the content of its cells.
+pub(crate) struct Column<'a, R> {
+    title: &'a str,
+    /// The CSS class of the cells; the cells of the class `name` head their rows.
+    class: &'a str,
+    cell: &'a dyn Fn(&R) -> Markup,
+    is_shown: bool,
 }
 
-/// Renders a table that scrolls in a narrow window. `rows` is the content of its body.
-pub(crate) fn table<'a>(columns: impl IntoIterator<Item = Column<'a>>, rows: &Markup) -> Markup {
-    styled_table("", "", columns, rows)
+/// Returns the column of the names of the rows.
+pub(crate) fn name<'a, R>(title: &'a str, cell: &'a dyn Fn(&R) -> Markup) -> Column<'a, R> {
+    column("name", title, cell)
 }
 
-/// Renders a table with a label for screen readers and a CSS class, which may both be empty.
-pub(crate) fn styled_table<'a>(
-    label: &str,
-    class: &str,
-    columns: impl IntoIterator<Item = Column<'a>>,
-    rows: &Markup,
+/// Returns a column of text.
+pub(crate) fn text<'a, R>(title: &'a str, cell: &'a dyn Fn(&R) -> Markup) -> Column<'a, R> {
+    column("", title, cell)
+}
+
+/// Returns a column of numbers, which are aligned at the right.
+pub(crate) fn number<'a, R>(title: &'a str, cell: &'a dyn Fn(&R) -> Markup) -> Column<'a, R> {
+    column("number", title, cell)
+}
+
+/// Returns a column whose cells have a CSS class.
+pub(crate) fn column<'a, R>(
+    class: &'a str,
+    title: &'a str,
+    cell: &'a dyn Fn(&R) -> Markup,
+) -> Column<'a, R> {
+    Column {
+        title,
+        class,
+        cell,
+        is_shown: true,
+    }
+}
+
+/// Returns the column, which is left out of the table unless `is_shown`.
+pub(crate) fn only_if<R>(is_shown: bool, column: Column<'_, R>) -> Column<'_, R> {
+    Column { is_shown, ..column }
+}
+
+/// Renders a table. The label, for screen readers, and the CSS class may be empty.
+pub(crate) fn table<R>(
+    (label, class): (&str, &str),
+    rows: &[R],
+    columns: &[Column<'_, R>],
+) -> Markup {
+    let columns = columns.iter().filter(|column| column.is_shown);
+    let head = columns.clone().map(|column| (column.class, column.title));
+    let body = html! {
+        @for row in rows {
+            tr {
+                @for Column { class, cell, .. } in columns.clone() {
+                    @match *class {
+                        "name" => th scope="row" { (cell(row)) },
+                        class => td class=[(!class.is_empty()).then_some(class)] { (cell(row)) },
+                    }
+                }
+            }
+        }
+    };
+    frame((label, class), head, &body)
+}
+
+/// Renders a table like [`table`], with the content of its body. `head` has the CSS class and the
+/// title of each column.
+pub(crate) fn frame<'a>(
+    (label, class): (&str, &str),
+    head: impl IntoIterator<Item = (&'a str, &'a str)>,
+    body: &Markup,
 ) -> Markup {
     let label = (!label.is_empty()).then_some(label);
     html! {
+        // The table scrolls in a narrow window.
         div .scroll tabindex=[label.map(|_| "0")] role=[label.map(|_| "region")] aria-label=[label] {
             table class=[(!class.is_empty()).then_some(class)] {
                 thead {
                     tr {
-                        @for column in columns {
-                            @match column {
-                                Text(title) => th scope="col" { (title) },
-                                Number(title) => th .number scope="col" { (title) },
-                            }
+                        @for (class, title) in head {
+                            th class=[(class == "number").then_some(class)] scope="col" { (title) }
                         }
                     }
                 }
-                tbody { (rows) }
+                tbody { (body) }
             }
         }
     }

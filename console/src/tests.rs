@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-use futures::future::BoxFuture;
+use anyhow::bail;
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -16,7 +15,7 @@ use tautline_api::manifest::{self, Item};
 use crate::{
     Console,
     server::answer,
-    source::{AdminAnswer, Component, Source},
+    source::{AdminAnswer, Component, Read, Source},
 };
 
 /// Answers by component and path; a component without an answer gives an error.
@@ -28,11 +27,7 @@ pub(crate) struct FakeSource {
 }
 
 impl Source for FakeSource {
-    fn admin<'a>(
-        &'a self,
-        component: Component,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+    fn admin<'a>(&'a self, component: Component, path: &'a str) -> Read<'a, Vec<AdminAnswer>> {
         Box::pin(async move {
             let is_wanted = |(c, p, _): &&(Component, &str, String)| *c == component && *p == path;
             let Some((_, _, body)) = self.admin.iter().find(is_wanted) else {
@@ -46,7 +41,7 @@ impl Source for FakeSource {
         })
     }
 
-    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> Read<'a, Option<Pod>> {
         let is_wanted = |pod: &&Pod| {
             pod.metadata.namespace.as_deref() == Some(namespace)
                 && pod.metadata.name.as_deref() == Some(name)
@@ -55,12 +50,7 @@ impl Source for FakeSource {
         Box::pin(std::future::ready(Ok(pod)))
     }
 
-    fn events<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+    fn events<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Vec<Event>> {
         Box::pin(std::future::ready(Ok(self.events.clone())))
     }
 }

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use futures::future::BoxFuture;
 use k8s_openapi::api::{
     core::v1::{Event, Node, Pod, Service},
     discovery::v1::EndpointSlice,
@@ -12,8 +11,8 @@ use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 use tautline_console::{
-    Console, shell,
-    source::{AdminAnswer, Component, Source},
+    Console, quote,
+    source::{AdminAnswer, Component, Read, Source},
 };
 use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{
@@ -89,13 +88,10 @@ async fn reach(client: &Client) -> Result<()> {
 fn command_args(args: &ReplicaArgs) -> String {
     let mut text = String::new();
     if let Some(file) = &args.cluster.kubeconfig {
-        text += &format!(
-            " --kubeconfig {}",
-            shell::quote(&file.display().to_string())
-        );
+        text += &format!(" --kubeconfig {}", quote(&file.display().to_string()));
     }
     if let Some(context) = &args.cluster.context {
-        text += &format!(" --context {}", shell::quote(context));
+        text += &format!(" --context {}", quote(context));
     }
     text
 }
@@ -201,11 +197,7 @@ impl ClusterSource {
 }
 
 impl Source for ClusterSource {
-    fn admin<'a>(
-        &'a self,
-        component: Component,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+    fn admin<'a>(&'a self, component: Component, path: &'a str) -> Read<'a, Vec<AdminAnswer>> {
         Box::pin(async move {
             let (client, apps) = (self.client.clone(), component.app_names());
             let call = replicas::each_pod(client, &self.namespace, apps, (path, REPLICA_DEADLINE));
@@ -223,7 +215,7 @@ impl Source for ClusterSource {
         })
     }
 
-    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> Read<'a, Option<Pod>> {
         Box::pin(async move {
             let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
             let pod = within(DEADLINE, api.get_opt(name)).await;
@@ -231,15 +223,11 @@ impl Source for ClusterSource {
         })
     }
 
-    fn events<'a>(
-        &'a self,
-        namespace: &'a str,
-        kind: &'a str,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+    fn events<'a>(&'a self, namespace: &'a str, binding: &'a str) -> Read<'a, Vec<Event>> {
         Box::pin(async move {
             let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-            let fields = format!("involvedObject.name={name},involvedObject.kind={kind}");
+            let kind = ConstraintPolicyBinding::kind(&());
+            let fields = format!("involvedObject.name={binding},involvedObject.kind={kind}");
             let params = ListParams::default().fields(&fields).limit(MAX_EVENTS);
             let list = within(DEADLINE, api.list(&params)).await;
             Ok(list

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::future::BoxFuture;
 use k8s_openapi::{
     api::core::v1::{Event, Pod, PodCondition, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 use tautline_api::{ConstraintPolicyOffer, convert, manifest::Item};
 use tautline_console::{
     Console,
-    source::{AdminAnswer, Component, Source},
+    source::{AdminAnswer, Component, Read, Source},
 };
 use tautline_controller::Preview;
 use tautline_core::{index::Object, providers::ExternalNames};
@@ -241,11 +240,7 @@ impl LocalSource {
 }
 
 impl Source for LocalSource {
-    fn admin<'a>(
-        &'a self,
-        component: Component,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+    fn admin<'a>(&'a self, component: Component, path: &'a str) -> Read<'a, Vec<AdminAnswer>> {
         Box::pin(async move {
             let answer = self.answer(component, path).await;
             Ok(vec![
@@ -254,18 +249,13 @@ impl Source for LocalSource {
         })
     }
 
-    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> Read<'a, Option<Pod>> {
         let pods = self.pods.lock();
         let pod = pods.get(&(namespace.to_owned(), name.to_owned())).cloned();
         Box::pin(std::future::ready(Ok(pod)))
     }
 
-    fn events<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+    fn events<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Vec<Event>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 }

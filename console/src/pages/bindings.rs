@@ -1,83 +1,222 @@
-//! `/bindings` lists every binding, the worst first; `/bindings/NAMESPACE/NAME` shows one binding.
+//! `/bindings` lists every binding, the worst first.
 
-mod detail;
-mod list;
+pub(super) mod detail;
 mod timeline;
 
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use maud::{Markup, html};
 use serde::Serialize;
-use tautline_api::constraint::Compliance;
+use tautline_api::{
+    ConstraintPolicyBinding,
+    constraint::Compliance,
+    display::{age, reference},
+};
 
-use crate::{draw, request::path};
+use crate::{
+    console::{lists, quote},
+    draw::{self, Count, badge, counts},
+    events, form, links,
+    request::{PageRequest, PageResult},
+    table::{Window, column, name, number, table, text},
+};
 
-pub(super) use {detail::page as binding, list::page as list};
+const MAX_REASON_CHARS: usize = 160;
+const MAX_TARGETS: usize = 8;
 
-/// Returns the link to the page of a binding.
-pub(super) fn link(namespace: &str, name: &str) -> String {
-    path(&["bindings", namespace, name])
+#[derive(Serialize)]
+struct View {
+    /// The number of bindings for each compliance, the worst first. The filter's compliance is
+    /// ignored.
+    counts: Vec<Count>,
+    /// The namespaces of all bindings.
+    namespaces: Vec<String>,
+    bindings: Window<Row>,
 }
 
-/// Renders a compliance with its name and colour.
-fn badge(compliance: Compliance) -> Markup {
-    html! { span class={ "state " (tone(compliance)) } { (compliance.name()) } }
-}
-
-/// Returns the CSS class for the colour of a compliance.
-pub(super) fn tone(compliance: Compliance) -> &'static str {
-    match compliance {
-        Compliance::Error | Compliance::Violation => "bad",
-        Compliance::Limit => "near",
-        Compliance::Pending => "none",
-        Compliance::Compliant => "good",
-    }
-}
-
-/// The number of bindings with a compliance.
-#[derive(Debug, Serialize)]
-pub(super) struct Count {
+#[derive(Serialize)]
+struct Row {
+    namespace: String,
+    name: String,
+    offer: String,
     compliance: Compliance,
-    count: usize,
+    reason: String,
+    targets: Vec<String>,
+    /// The time of the last change of the compliance.
+    since: Option<Timestamp>,
+    #[serde(skip)]
+    age: String,
 }
 
-impl Count {
-    /// Returns the numbers of bindings, by the rank of their compliance.
-    pub(super) fn all(counts: [usize; Compliance::WORST_FIRST.len()]) -> Vec<Self> {
-        let all = Compliance::WORST_FIRST.into_iter().zip(counts);
-        all.map(|(compliance, count)| Self { compliance, count })
-            .collect()
+/// The filter of the bindings to show, from the fields of the query.
+struct Filter<'a> {
+    namespace: Option<&'a str>,
+    offer: Option<&'a str>,
+    compliance: Option<Compliance>,
+    /// The text to search for, in lower case.
+    text: Option<String>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(request: &'a PageRequest) -> PageResult<Self> {
+        let choices = Compliance::WORST_FIRST.map(|compliance| (compliance.name(), compliance));
+        Ok(Self {
+            namespace: request.field("namespace"),
+            offer: request.field("offer"),
+            compliance: request.choice("compliance", &choices)?,
+            text: request.field("q").map(|q| q.trim().to_lowercase()),
+        })
+    }
+
+    /// Returns whether a binding matches all fields except the compliance.
+    fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
+        let namespace = binding.metadata.namespace.as_deref();
+        let text = self.text.as_ref();
+        self.namespace
+            .is_none_or(|wanted| namespace == Some(wanted))
+            && self.offer.is_none_or(|offer| offer == binding.spec.offer)
+            && text.is_none_or(|text| has_text(binding, text))
+    }
+
+    /// Returns the command that prints the same bindings. It does not search for the text.
+    fn command(&self) -> String {
+        let mut command = match self.namespace {
+            Some(namespace) => format!("get bindings -n {}", quote(namespace)),
+            None => "get bindings -A".to_owned(),
+        };
+        if let Some(offer) = self.offer {
+            command += &format!(" --offer {}", quote(offer));
+        }
+        if let Some(compliance) = self.compliance {
+            command += &format!(" --compliance {}", compliance.name().to_lowercase());
+        }
+        command
     }
 }
 
-/// Renders the share of each compliance, as one bar and as links that `link` gives, to the bindings
-/// with a compliance. `chosen` is the compliance that the page shows.
-pub(super) fn counts<'a>(
-    counts: impl Iterator<Item = &'a Count> + Clone,
-    chosen: Option<Compliance>,
-    link: impl Fn(&str) -> String,
-) -> Markup {
-    let parts = counts
-        .clone()
-        .map(|c| (tone(c.compliance), c.compliance.name(), c.count as u64));
+/// Returns whether the binding's `namespace/name`, its reason or the name of a target contains
+/// `text`, which is in lower case.
+fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
+    let has = |field: &str| field.to_lowercase().contains(text);
+    let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+    let mut status = binding.status.iter();
+    let mut targets = binding.spec.targets.values();
+    has(&format!("{namespace}/{}", binding.name_any()))
+        || status.any(|status| has(&status.first_reason))
+        || targets.any(|target| has(&target.name))
+}
+
+pub(super) fn page(request: &PageRequest) -> PageResult {
+    let filter = Filter::new(request)?;
+    let view = view(request, &filter, Timestamp::now())?;
+    let live = [events::BINDINGS];
+    request.respond("Bindings", &filter.command(), &live, &view, |view| {
+        render(view, &filter, request)
+    })
+}
+
+fn view(request: &PageRequest, filter: &Filter<'_>, now: Timestamp) -> PageResult<View> {
+    let all = request.console.bindings.list();
+    let mut namespaces = BTreeSet::new();
+    // All bindings are sorted by name, so those of each compliance are, too.
+    let mut ranked: [Vec<&Arc<ConstraintPolicyBinding>>; 5] = Default::default();
+    for binding in all.iter() {
+        namespaces.extend(binding.metadata.namespace.as_deref());
+        if filter.matches(binding) {
+            ranked[binding.compliance().rank()].push(binding);
+        }
+    }
+    let counts = Count::all(ranked.each_ref().map(Vec::len));
+    let shown = match filter.compliance {
+        Some(compliance) => std::mem::take(&mut ranked[compliance.rank()]),
+        None => ranked.concat(),
+    };
+    Ok(View {
+        counts,
+        namespaces: namespaces.into_iter().map(str::to_owned).collect(),
+        bindings: Window::new(request, &shown, |binding| row(binding, now))?,
+    })
+}
+
+fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
+    let namespace = binding.namespace().unwrap_or_default();
+    let status = binding.status.as_ref();
+    let since = status.and_then(|s| s.last_compliance_change_timestamp.as_ref());
+    let reason = status.map_or("", |s| s.first_reason.as_str());
+    let targets = binding.spec.targets.values().take(MAX_TARGETS);
+    Row {
+        name: binding.name_any(),
+        offer: binding.spec.offer.clone(),
+        compliance: binding.compliance(),
+        reason: draw::clean(reason, MAX_REASON_CHARS),
+        targets: targets
+            .map(|t| draw::clean(&reference(t, &namespace), MAX_REASON_CHARS))
+            .collect(),
+        since: since.map(|t| t.0),
+        age: age::since_time(since, now),
+        namespace,
+    }
+}
+
+fn render(view: &View, filter: &Filter<'_>, request: &PageRequest) -> Markup {
+    let rows = &view.bindings.rows;
+    let compliance = filter.compliance;
+    let link = |name: &str| {
+        let chosen = compliance.is_some_and(|compliance| compliance.name() == name);
+        request.link("compliance", (!chosen).then_some(name))
+    };
     html! {
-        (draw::share("Bindings", parts))
-        ul .counts {
-            @for c in counts {
-                li {
-                    a href=(link(c.compliance.name())) aria-current=[(chosen == Some(c.compliance)).then_some("true")] {
-                        (badge(c.compliance)) " " b { (c.count) }
-                    }
-                }
-            }
+        (counts(view.counts.iter(), compliance, link))
+        (form(view, filter))
+        @if rows.is_empty() && request.console.lacks(&[lists::BINDINGS]) {
+            (draw::not_known())
+        } @else if rows.is_empty() {
+            (empty(request))
+        } @else {
+            (table(("", "bindings"), rows, &[
+                text("Compliance", &|row| badge(row.compliance.name())),
+                name("Binding", &|row| html! {
+                    a href=(links::binding(&row.namespace, &row.name)) { (row.namespace) "/" wbr; (row.name) }
+                }),
+                column("text", "Reason", &|row| html! { (row.reason) }),
+                text("Targets", &|row| html! { (row.targets.join(", ")) }),
+                text("Offer", &|row| html! { a href=(links::offer(&row.namespace, &row.offer)) { (row.offer) } }),
+                number("For", &|row| html! { (row.age) }),
+            ]))
+            (view.bindings.pager(request, ""))
         }
     }
 }
 
-/// Renders the bindings of the overview that are there, with links to their pages.
-pub(super) fn existing(all: &[Count]) -> Markup {
-    let existing = all.iter().filter(|count| count.count > 0);
-    counts(existing, None, |name| {
-        crate::request::link("/bindings", [("compliance", name)])
-    })
+fn form(view: &View, filter: &Filter<'_>) -> Markup {
+    let chosen = filter.compliance.map_or("", Compliance::name);
+    let compliances = Compliance::WORST_FIRST.map(|c| (c.name(), c.name()));
+    let choices = [("", "all")].into_iter().chain(compliances);
+    let namespaces = view.namespaces.iter().map(String::as_str);
+    let fields = html! {
+        (form::name("Namespace", "namespace", filter.namespace, namespaces))
+        (form::text("Offer", "offer", filter.offer))
+        (form::choice("Compliance", "compliance", chosen, choices))
+        (form::search("Text", "q", filter.text.as_deref()))
+    };
+    form::filter("filter", "/bindings", &fields)
+}
+
+fn empty(request: &PageRequest) -> Markup {
+    html! {
+        @if !request.has_any(&["namespace", "offer", "compliance", "q"]) {
+            p .note {
+                "There are no bindings. A ConstraintPolicyOffer makes one for each combination of \
+                 the objects that its targets select; the controller must run. "
+                a href="/policies" { "Offers and policies" }
+                " shows what selects nothing; " code { "tautline doctor" } " checks the installation."
+            }
+        } @else {
+            p .note { "No binding fits the filter. " a href="/bindings" { "Show all" } }
+        }
+    }
 }
 
 #[cfg(test)]

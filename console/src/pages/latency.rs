@@ -1,22 +1,42 @@
-//! `/latency` shows round-trip times between zones or between nodes; `/latency/pair/A/B` shows two
-//! nodes.
+//! `/latency` shows round-trip times between zones, with `?zone=Z` the nodes of a zone, and with
+//! `?node=N` a node and the other nodes of its zone.
 
 mod answers;
 mod limit;
 mod network;
-mod pair;
+pub(super) mod pair;
 mod plot;
+mod render;
 mod scope;
 mod tiles;
-mod worst;
 
-use crate::request::path;
+use self::{
+    network::{MAX_NAME_CHARS, view},
+    render::render,
+    scope::Level,
+};
+use crate::{
+    console::quote,
+    draw::clean,
+    events,
+    request::{PageRequest, PageResult, redirect},
+};
 
-pub(super) use {network::page as network, pair::page as pair};
-
-/// Returns the link to the page of two nodes.
-fn pair_link(from: &str, to: &str) -> String {
-    path(&["latency", "pair", from, to])
+pub(super) async fn page(request: &PageRequest) -> PageResult {
+    if let Some(canonical) = limit::redirect(request)? {
+        return redirect(&canonical);
+    }
+    let view = view(request).await?;
+    let command = match &view.level {
+        Level::Zones => "latency matrix".to_owned(),
+        Level::Nodes { zone, .. } | Level::OneNode { zone, .. } => {
+            let zone = quote(&clean(zone, MAX_NAME_CHARS));
+            format!("latency matrix --zone {zone}")
+        }
+    };
+    request.respond("Latency", &command, &[events::TICKS], &view, |view| {
+        render(view, request)
+    })
 }
 
 #[cfg(test)]

@@ -1,28 +1,25 @@
 //! `/` shows the state of the whole cluster, each part with a link to its page.
 
-mod agents;
 mod counts;
 mod feed;
 mod providers;
-mod tiles;
 
-use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
+use tautline_gpu_slice::report::CardSums;
 
 use self::{
-    agents::Agents,
-    counts::{Bindings, Gpu, Waiting},
+    counts::{Agents, Bindings, Gpu, Part, Waiting},
     feed::Feed,
     providers::Extender,
 };
 use crate::{
     Console, admin,
     console::lists,
-    draw::error_line,
-    events,
-    request::{PageInfo, PageRequest, PageResult},
+    draw::{self, cards_of},
+    events, links,
+    request::{PageRequest, PageResult},
 };
 
 #[derive(Debug, Serialize)]
@@ -50,39 +47,16 @@ impl Overview {
     }
 }
 
-/// A part of the page whose source may not answer.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Part<T> {
-    Known(T),
-    Failed { error: String },
-}
-
-impl<T> Part<T> {
-    fn new(read: Result<T>) -> Self {
-        match read {
-            Ok(part) => Self::Known(part),
-            Err(error) => Self::Failed {
-                error: error_line(&error),
-            },
-        }
-    }
-}
-
 pub(super) async fn page(request: &PageRequest) -> PageResult {
     let now = Timestamp::now();
     let view = overview(&request.console, now).await;
-    let info = PageInfo {
-        title: "Overview",
-        command: "doctor",
-        live: &[
-            events::NODES,
-            events::POLICIES,
-            events::BINDINGS,
-            events::TICKS,
-        ],
-    };
-    request.respond(&info, &view, |view| render(view, now))
+    let live = [
+        events::NODES,
+        events::POLICIES,
+        events::BINDINGS,
+        events::TICKS,
+    ];
+    request.respond("Overview", "doctor", &live, &view, |view| render(view, now))
 }
 
 async fn overview(console: &Console, now: Timestamp) -> Overview {
@@ -91,7 +65,7 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         admin::statuses(source),
         admin::summaries(source),
         admin::decisions(source),
-        agents::read(source),
+        counts::agents(source),
         console.inspections.get(&console.store),
     );
     // This is read before the objects, whose lists may become complete in between.
@@ -120,7 +94,7 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
 fn render(view: &Overview, now: Timestamp) -> Markup {
     html! {
         @if view.offers == 0 && !view.lacks(&[lists::OFFERS]) { (no_offer(view.of_manifests)) }
-        (tiles::section(view, now))
+        (tiles(view, now))
         (providers::render(&view.extender, now))
         (feed::render(&view.feed, now))
     }
@@ -141,6 +115,210 @@ fn no_offer(of_manifests: bool) -> Markup {
             code { "kubectl apply -f examples/near-server" } " makes the first one; docs/tutorial.md explains it."
         }
     }
+}
+
+/// Renders the tiles at the top of the page, one for each part of the cluster.
+fn tiles(view: &Overview, now: Timestamp) -> Markup {
+    html! {
+        div .tiles {
+            @if view.lacks(&[lists::BINDINGS]) { (unknown("Bindings", "/bindings")) }
+            @else { (compliance(&view.bindings)) }
+            @if view.lacks(&[lists::PODS]) { (unknown("Pods without a node", "/decisions?view=waiting")) }
+            @else { (waiting(&view.waiting)) }
+            (scheduler(&view.extender, view.of_manifests, now))
+            @if view.lacks(&[lists::NODES, lists::PODS]) { (unknown("GPU", "/gpu")) }
+            @else { (gpu(&view.gpu)) }
+            (agents(&view.agents))
+            (counts(view))
+        }
+    }
+}
+
+fn failed(error: &str) -> Markup {
+    html! { p .error { (error) } }
+}
+
+fn tile(title: &str, link: &str, content: &Markup) -> Markup {
+    html! {
+        section .tile {
+            h2 { a href=(link) { (title) } }
+            (content)
+        }
+    }
+}
+
+fn unknown(title: &str, link: &str) -> Markup {
+    tile(title, link, &html! { p .figure { "unknown" } })
+}
+
+fn compliance(all: &Bindings) -> Markup {
+    let existing = all.states.iter().filter(|count| !count.is_none());
+    let content = html! {
+        p .figure { (all.total) }
+        @if all.total == 0 {
+            p .dim { "The controller makes a binding for each pod with a node that an offer selects." }
+        } @else {
+            (draw::counts(existing, None, |name| links::link("/bindings", [("compliance", name)])))
+        }
+    };
+    tile("Bindings", "/bindings", &content)
+}
+
+fn waiting(waiting: &Waiting) -> Markup {
+    let link = |reason: &str| {
+        let fields = [("view", "waiting"), ("reason", reason)];
+        links::link("/decisions", fields)
+    };
+    let rest = [
+        ("gated", "with scheduling gates", waiting.gated),
+        ("other", "other reasons, or not tried yet", waiting.other),
+    ];
+    let content = html! {
+        p .figure { (waiting.total) }
+        @if waiting.total == 0 {
+            p .dim { "Every pod has a node." }
+        } @else {
+            ul .counts .lines {
+                @for r in waiting.rules.iter().take(8) {
+                    li { a href=(link(&r.rule)) { "rule " (draw::clean(&r.rule, 60)) } " " b { (r.pods) } }
+                }
+                @for (reason, text, pods) in rest {
+                    @if pods > 0 {
+                        li { a href=(link(reason)) { (text) } " " b { (pods) } }
+                    }
+                }
+            }
+        }
+    };
+    tile("Pods without a node", "/decisions?view=waiting", &content)
+}
+
+fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> Markup {
+    let content = match extender {
+        Part::Failed { error } => failed(error),
+        Part::Known(extender) => {
+            let last = extender.last_request.as_ref();
+            let at = |seconds| Timestamp::from_second(seconds).unwrap_or_default();
+            html! {
+                @match last {
+                    Some(last) => p .figure { (draw::ago(at(last.at_unix_seconds), now)) },
+                    None => p .figure { "never" },
+                }
+                @match last {
+                    Some(last) => p .dim { "the last call, of the verb " (last.verb) },
+                    None if of_manifests => p .dim { "No pod of the manifests waits for a node." },
+                    None => p .dim {
+                        "No replica has been called since it started: pods may not be governed, or kube-scheduler \
+                         is not configured with the extender. " code { "tautline doctor" } " says which."
+                    },
+                }
+                p .dim {
+                    (extender.replicas) " replica" (if extender.replicas == 1 { "" } else { "s" })
+                    " of the extender; answer " (extender.answers.join(", "))
+                }
+            }
+        }
+    };
+    tile("kube-scheduler", "/decisions", &content)
+}
+
+fn gpu(gpu: &Part<Gpu>) -> Markup {
+    let content = match gpu {
+        Part::Failed { error } => failed(error),
+        Part::Known(gpu) if gpu.sums.cards == 0 && gpu.counted_units == 0 => html! {
+            p .figure { "none" }
+            p .dim { "No node reports GPUs. Cards show once an agent or a device plugin runs: docs/howto/gpu-sharing.md." }
+        },
+        Part::Known(gpu) => html! {
+            @if gpu.sums.cards > 0 { (cards(&gpu.sums)) }
+            @if gpu.counted_units > 0 {
+                p .dim {
+                    (gpu.counted_used_units) " of " (gpu.counted_units)
+                    " GPUs used of which only the number is known"
+                }
+            }
+        },
+    };
+    tile("GPU", "/gpu", &content)
+}
+
+fn cards(gpu: &CardSums) -> Markup {
+    let useless = gpu.fragmented_milli.unwrap_or(0);
+    let useless = useless.clamp(0, gpu.free_milli.max(0));
+    let idle = gpu.free_milli - useless;
+    let amounts = [
+        ("u-used", "given to pods", gpu.held_milli),
+        ("u-idle", "idle", idle),
+        (
+            "u-useless",
+            "idle, but useless to the next request",
+            useless,
+        ),
+    ];
+    let parts = amounts.map(|(class, label, milli)| (class, label, milli.max(0).unsigned_abs()));
+    html! {
+        p .figure { (cards_of(gpu.held_milli)) " of " (gpu.cards) " cards" }
+        (draw::share("Thousandths of cards", parts.into_iter()))
+        ul .counts .lines {
+            @for (class, label, milli) in amounts {
+                li { (draw::key(class)) " " (label) " " b { (cards_of(milli)) } }
+            }
+        }
+        @if gpu.fragmented_milli.is_none() {
+            p .dim { "Useless parts are not known before a pod has requested a card." }
+        }
+        @if gpu.unhealthy_cards > 0 {
+            p { span .state.bad { (gpu.unhealthy_cards) " unhealthy" } }
+        }
+    }
+}
+
+fn agents(agents: &Part<Agents>) -> Markup {
+    let content = match agents {
+        Part::Failed { error } => html! {
+            p .figure { "unknown" }
+            p .dim { "The latency provider did not answer, or is not installed (docs/latency.md):" }
+            (failed(error))
+        },
+        Part::Known(Agents { agents: None, .. }) => html! {
+            p .figure { "none" }
+            p .dim { "Manifests have no agents: delays come from their tables." }
+        },
+        Part::Known(Agents {
+            agents: Some(agents),
+            nodes,
+        }) => {
+            let without = (*nodes as u64).saturating_sub(*agents);
+            html! {
+                p .figure { (agents) " of " (nodes) " nodes" }
+                (draw::share("Nodes", [("u-used", "with an agent", *agents), ("u-idle", "without", without)].into_iter()))
+                p .dim {
+                    @if without == 0 { "Every node has an agent." }
+                    @else { (without) " without: their delays are predicted, or unknown." }
+                }
+            }
+        }
+    };
+    tile("Latency agents", "/latency", &content)
+}
+
+fn counts(view: &Overview) -> Markup {
+    let count = |list, count: usize| {
+        if view.lacks(&[list]) {
+            "unknown".to_owned()
+        } else {
+            count.to_string()
+        }
+    };
+    let content = html! {
+        p .figure { (count(lists::NODES, view.nodes)) " nodes" }
+        ul .counts .lines {
+            li { "pods " b { (count(lists::PODS, view.pods)) } }
+            li { a href="/policies" { "offers" } " " b { (count(lists::OFFERS, view.offers)) } }
+            li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
+        }
+    };
+    tile("Cluster", "/policies", &content)
 }
 
 #[cfg(test)]

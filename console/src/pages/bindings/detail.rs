@@ -1,3 +1,5 @@
+//! `/bindings/NAMESPACE/NAME` shows one binding.
+
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -7,19 +9,15 @@ use tautline_api::{
 };
 use tautline_core::index::Snapshot;
 
-use super::{
-    badge,
-    timeline::{Moment, Sources, timeline},
-};
+use super::timeline::{Moment, Sources, timeline};
 use crate::{
     Console,
     admin::decisions,
-    draw::{clean_text as clean, or_problem},
-    events,
-    pages::{decisions, gpu, policies},
-    request::{PageError, PageInfo, PageRequest, PageResult, path},
-    shell::quote,
-    table::{Number, Text, table},
+    console::quote,
+    draw::{badge, clean_text as clean, or_problem},
+    events, links,
+    request::{PageError, PageRequest, PageResult},
+    table::{column, name, number, table, text},
 };
 
 /// The rules about a pair of nodes. The page of the pair has the details.
@@ -34,15 +32,10 @@ struct View {
     offer_exists: bool,
     compliance: Compliance,
     reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     violation_policy: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     period: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     grace: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     next_eviction: Option<String>,
     targets: Vec<Target>,
     rules: Vec<Rule>,
@@ -60,7 +53,6 @@ struct Target {
     /// The link to the page of a pod.
     #[serde(skip)]
     link: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     exists: bool,
 }
@@ -85,22 +77,17 @@ pub(in super::super) async fn page(
     name: &str,
 ) -> PageResult {
     let view = view(&request.console, namespace, name).await?;
-    let info = PageInfo {
-        title: &format!("Binding {name}"),
-        command: &format!("describe binding {} -n {}", quote(name), quote(namespace)),
-        live: &[events::BINDINGS, events::TICKS],
-    };
-    request.respond(&info, &view, render)
+    let title = format!("Binding {name}");
+    let command = format!("describe binding {} -n {}", quote(name), quote(namespace));
+    let live = [events::BINDINGS, events::TICKS];
+    request.respond(&title, &command, &live, &view, render)
 }
 
 async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View> {
     let binding = console.bindings.find(namespace, name);
     let binding = binding.ok_or_else(|| absent(console, namespace, name))?;
     let source = &*console.source;
-    let (events, decisions) = tokio::join!(
-        source.events(namespace, "ConstraintPolicyBinding", name),
-        decisions(source),
-    );
+    let (events, decisions) = tokio::join!(source.events(namespace, name), decisions(source),);
     let mut problems = Vec::new();
     let events = or_problem(events, "Events cannot be read: ", &mut problems);
     let unread = "The controller's decisions cannot be read: ";
@@ -128,6 +115,17 @@ async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View
     here.retain(|p| p.metadata.namespace.as_deref() == Some(namespace));
     let pair = pair(&targets);
     let rules = rule_rows(&status.details, offer.as_deref(), &here).into_iter();
+    let is_of_pair = |row: &RuleRow| PAIR_RULES.contains(&&*row.rule);
+    let rules = rules.map(|row| Rule {
+        pair: pair.clone().filter(|_| is_of_pair(&row)),
+        policy: clean(&row.policy),
+        rule: clean(&row.rule),
+        compliance: row.compliance,
+        reason: clean(&row.reason),
+        provider: clean(&row.provider),
+        request: clean(&row.request),
+        limit: clean(&row.limit),
+    });
     let terms = offer.as_deref().map(Enforcement::of);
     let changed = status.last_compliance_change_timestamp.as_ref();
     Ok(View {
@@ -143,7 +141,7 @@ async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View
         grace: terms.as_ref().map(|t| clean(&t.grace)),
         next_eviction: offer.and_then(|offer| eviction_wait(&binding, &offer, now)),
         targets,
-        rules: rules.map(|row| rule(row, pair.as_deref())).collect(),
+        rules: rules.collect(),
         timeline,
         problems,
         now,
@@ -170,7 +168,7 @@ fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) 
     Target {
         role: clean(role),
         object: clean(&reference(object, own)),
-        link: pod.map(|_| decisions::link(namespace, &object.name)),
+        link: pod.map(|_| links::pod(namespace, &object.name)),
         node: pod.and_then(|p| p.node.as_deref()).map(str::to_owned),
         exists: !is_pod || pod.is_some(),
     }
@@ -181,31 +179,16 @@ fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) 
 fn pair(targets: &[Target]) -> Option<String> {
     let nodes: Vec<&str> = targets.iter().filter_map(|t| t.node.as_deref()).collect();
     match nodes[..] {
-        [a, b] if a != b => Some(path(&["latency", "pair", a, b])),
+        [a, b] if a != b => Some(links::pair(a, b)),
         _ => None,
     }
 }
 
-fn rule(row: RuleRow, pair: Option<&str>) -> Rule {
-    Rule {
-        pair: pair
-            .filter(|_| PAIR_RULES.contains(&&*row.rule))
-            .map(str::to_owned),
-        policy: clean(&row.policy),
-        rule: clean(&row.rule),
-        compliance: row.compliance,
-        reason: clean(&row.reason),
-        provider: clean(&row.provider),
-        request: clean(&row.request),
-        limit: clean(&row.limit),
-    }
-}
-
 fn render(view: &View) -> Markup {
-    let offer = policies::offer_link(&view.namespace, &view.offer);
+    let offer = links::offer(&view.namespace, &view.offer);
     html! {
         p .verdict {
-            (badge(view.compliance)) " "
+            (badge(view.compliance.name())) " "
             @if let Some(since) = view.since {
                 span .dim { "for " (age::since(since, view.now)) ", since " time datetime=(age::second(since)) { (age::second(since)) } }
             }
@@ -243,24 +226,20 @@ fn on_violation(policy: &str) -> String {
 fn targets(view: &View) -> Markup {
     html! {
         h2 { "Targets" }
-        (table([Text("Role"), Text("Object"), Text("Node")], &html! {
-            @for target in &view.targets {
-                tr {
-                    th scope="row" { (target.role) }
-                    td {
-                        @match &target.link {
-                            Some(link) => a href=(link) { (target.object) },
-                            None => (target.object),
-                        }
-                        @if !target.exists { " " span .dim { "(does not exist)" } }
-                    }
-                    td {
-                        @if let Some(node) = &target.node { a href=(gpu::link(node)) { (node) } }
-                        @else { span .dim { "none" } }
-                    }
+        (table(("", ""), &view.targets, &[
+            name("Role", &|target| html! { (target.role) }),
+            text("Object", &|target| html! {
+                @match &target.link {
+                    Some(link) => a href=(link) { (target.object) },
+                    None => (target.object),
                 }
-            }
-        }))
+                @if !target.exists { " " span .dim { "(does not exist)" } }
+            }),
+            text("Node", &|target| html! {
+                @if let Some(node) = &target.node { a href=(links::gpus(node)) { (node) } }
+                @else { span .dim { "none" } }
+            }),
+        ]))
     }
 }
 
@@ -270,31 +249,23 @@ fn rules(view: &View) -> Markup {
         @if view.rules.is_empty() {
             p .note { "The offer names no policy with rules." }
         } @else {
-            (table(
-                [Text("Compliance"), Text("Rule"), Text("Reason"), Number("Request"), Number("Limit"), Text("Policy"),
-                    Text("Provider")],
-                &html! { @for rule in &view.rules { (rule_row(rule, &view.namespace)) } },
-            ))
-        }
-    }
-}
-
-fn rule_row(rule: &Rule, namespace: &str) -> Markup {
-    html! {
-        tr {
-            td { (badge(rule.compliance)) }
-            th scope="row" {
-                @match &rule.pair {
-                    Some(link) => a href=(link) { (rule.rule) },
-                    None if rule.rule.is_empty() => "none",
-                    None => (rule.rule),
-                }
-            }
-            td .text { (rule.reason) }
-            td .number { (rule.request) }
-            td .number { (rule.limit) }
-            td { a href=(policies::policy_link(namespace, &rule.policy)) { (rule.policy) } }
-            td { (rule.provider) }
+            (table(("", ""), &view.rules, &[
+                text("Compliance", &|rule| badge(rule.compliance.name())),
+                name("Rule", &|rule| html! {
+                    @match &rule.pair {
+                        Some(link) => a href=(link) { (rule.rule) },
+                        None if rule.rule.is_empty() => "none",
+                        None => (rule.rule),
+                    }
+                }),
+                column("text", "Reason", &|rule| html! { (rule.reason) }),
+                number("Request", &|rule| html! { (rule.request) }),
+                number("Limit", &|rule| html! { (rule.limit) }),
+                text("Policy", &|rule| html! {
+                    a href=(links::policy(&view.namespace, &rule.policy)) { (rule.policy) }
+                }),
+                text("Provider", &|rule| html! { (rule.provider) }),
+            ]))
         }
     }
 }
@@ -303,7 +274,7 @@ fn history(view: &View) -> Markup {
     html! {
         h2 { "Timeline" }
         @if view.timeline.is_empty() {
-            p .note { "Nothing is recorded yet. States, evictions, mediation and events are shown here." }
+            p .note { "Nothing is recorded yet. States, evictions, mitigation and events are shown here." }
         }
         ol .timeline {
             @for moment in &view.timeline {

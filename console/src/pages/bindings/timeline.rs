@@ -10,8 +10,10 @@ use tautline_api::{
 };
 use tautline_core::duration;
 
-use super::tone;
-use crate::{admin::Decision, draw::clean_text as clean};
+use crate::{
+    admin::Decision,
+    draw::{clean_text as clean, tone},
+};
 
 const MAX_MOMENTS: usize = 200;
 
@@ -36,38 +38,23 @@ pub(super) struct Sources<'a> {
     pub decisions: &'a [Decision],
 }
 
-#[derive(Default)]
-struct Timeline(Vec<Moment>);
-
-impl Timeline {
-    /// Adds a moment, if its time is known.
-    fn add(&mut self, time: Option<Timestamp>, title: &str, text: &str, tone: &'static str) {
-        self.0.extend(time.map(|time| Moment {
+/// Returns the timeline of a binding, the newest entry first.
+pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
+    let binding = sources.binding;
+    let mut all = Vec::new();
+    // Moments without a known time are left out.
+    let mut add = |time: Option<Timestamp>, title: &str, text: &str, tone| {
+        all.extend(time.map(|time| Moment {
             time,
             title: clean(title),
             text: clean(text),
             tone,
-            is_expected: false,
+            is_expected: time > now,
         }));
-    }
-
-    fn expect(&mut self, time: Option<Timestamp>, title: &str, text: &str, tone: &'static str) {
-        let before = self.0.len();
-        self.add(time, title, text, tone);
-        let added = &mut self.0[before..];
-        added
-            .iter_mut()
-            .for_each(|moment| moment.is_expected = true);
-    }
-}
-
-/// Returns the timeline of a binding, the newest entry first.
-pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
-    let binding = sources.binding;
-    let mut all = Timeline::default();
+    };
     let time = |time: Option<&Time>| time.map(|time| time.0);
     let created = time(binding.metadata.creation_timestamp.as_ref());
-    all.add(
+    add(
         created,
         "Created",
         "the offer selects these objects",
@@ -76,7 +63,7 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
     if let Some(status) = &binding.status {
         let (state, reason) = (status.compliance, &status.first_reason);
         let changed = time(status.last_compliance_change_timestamp.as_ref());
-        all.add(changed, state.name(), reason, tone(state));
+        add(changed, state.name(), reason, tone(state.name()));
         for condition in &status.conditions {
             let (title, tone) = match (&*condition.type_, &*condition.status) {
                 ("Compliant", "False") => ("Out of range", "bad"),
@@ -86,26 +73,26 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
                 _ => continue,
             };
             let at = time(Some(&condition.last_transition_time));
-            all.add(at, title, &condition.reason, tone);
+            add(at, title, &condition.reason, tone);
         }
         let mitigated = time(status.last_mitigated_timestamp.as_ref());
         let text = "the underlay controller was asked to mitigate";
-        all.add(mitigated, "Mediated", text, "near");
+        add(mitigated, "Mitigation requested", text, "near");
         let text = "then it is in violation, unless it is in range";
-        all.expect(grace_end(sources, status, now), "Grace ends", text, "bad");
+        add(grace_end(sources, status, now), "Grace ends", text, "bad");
         let text = "the offer's cool-down ends: then a pod in violation may be evicted";
-        all.expect(cool_down_end(sources, now), "Next eviction", text, "near");
+        add(cool_down_end(sources, now), "Next eviction", text, "near");
     }
     let offer = sources.offer.and_then(|offer| offer.status.as_ref());
     let eviction = offer.and_then(|status| status.last_eviction.as_ref());
     if let Some(eviction) = eviction.filter(|e| Some(&e.binding) == binding.metadata.name.as_ref())
     {
         let text = format!("pod {} from node {}", eviction.pod, eviction.node);
-        all.add(Some(eviction.time.0), "Evicted", &text, "bad");
+        add(Some(eviction.time.0), "Evicted", &text, "bad");
     }
     for decision in sources.decisions {
         let title = format!("{}: {}", decision.action, decision.outcome);
-        all.add(decision.time.parse().ok(), &title, &decision.text, "near");
+        add(decision.time.parse().ok(), &title, &decision.text, "near");
     }
     for event in sources.events {
         let is_warning = event.type_ == "Warning";
@@ -114,9 +101,8 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
             title += &format!(" ×{}", event.count);
         }
         let tone = if is_warning { "near" } else { "none" };
-        all.add(event.time, &title, &event.note, tone);
+        add(event.time, &title, &event.note, tone);
     }
-    let mut all = all.0;
     // Of entries in the same second, the later one comes first, too.
     all.reverse();
     all.sort_by_key(|moment| std::cmp::Reverse(moment.time));

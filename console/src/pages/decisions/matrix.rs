@@ -4,7 +4,7 @@ use serde::Serialize;
 use tautline_core::planning::{MAX_NORMALIZED_COST, RuleScale};
 use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 
-use super::fitting::Excluded;
+use super::pod_state::Excluded;
 use crate::{
     draw::{self, clean},
     table::ROWS_PER_PAGE,
@@ -41,13 +41,10 @@ pub(super) struct Row {
     pub node: String,
     pub verdict: Verdict,
     /// The rank of the node, from 1. Nodes that tie share a rank.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
     /// The score of the node, from 0 to 10.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
     /// The reason why the node is not usable: `rule/Code`, or kube-scheduler's words.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The cells of the shown rules; empty for a node that was not in the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,7 +56,6 @@ pub(super) struct Row {
 pub(super) struct Cell {
     pub state: CellState,
     /// The cost as the provider gave it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
     /// The provider's text, or its code.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,65 +1,66 @@
+//! `/decisions/NAMESPACE/POD` shows one pod: its rounds, and the nodes for it.
+
 use std::{collections::HashSet, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
 use serde::Serialize;
 use tautline_core::Snapshot;
-use tautline_scheduler_extender::explain::{PodNow, Record};
+use tautline_scheduler_extender::explain::{AnswerRecord, PodNow, Record, UnderlayRecord};
 use tokio::time::{Duration, timeout};
 
 use super::{
-    fitting::{Excluded, excluded, unbound},
-    pod_state::PodState,
-    render,
-    round::{Reason, Round},
+    matrix_table,
+    pod_state::{Excluded, PodState, excluded, unbound},
+    round::{self, Reason, Round},
     what_if,
+    why_not::WhyNot,
 };
 use crate::{
     admin::{self, Rounds},
-    draw::{clean, or_problem},
-    events,
-    request::{PageInfo, PageRequest, PageResult},
-    shell::quote,
+    console::{lists, quote},
+    draw::{self, clean, joined, or_problem},
+    events, form, links,
+    request::{PageRequest, PageResult},
+    table::{name, number, table, text},
 };
 
 const DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
-pub(super) struct View {
-    pub namespace: String,
-    pub pod: String,
-    pub state: PodState,
+struct View {
+    namespace: String,
+    pod: String,
+    state: PodState,
     /// The reason why no round is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown: Option<String>,
+    unknown: Option<String>,
     /// True if the round in the address is not known any more, so that the newest is shown.
-    pub forgotten: bool,
+    forgotten: bool,
     /// The errors of servers that did not answer.
-    pub problems: Vec<String>,
+    problems: Vec<String>,
     /// The rounds of the pod, the newest first.
-    pub rounds: Vec<Tab>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub round: Option<Round>,
+    rounds: Vec<Tab>,
+    round: Option<Round>,
     /// The nodes that Kubernetes' own rules admit and exclude; absent if a round is shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<Kubernetes>,
+    kubernetes: Option<Kubernetes>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tab {
-    pub at_unix_millis: u64,
-    pub usable: usize,
-    pub took_micros: u64,
-    pub shown: bool,
+struct Tab {
+    at_unix_millis: u64,
+    usable: usize,
+    took_micros: u64,
+    shown: bool,
     /// True if the round was for an earlier pod of the same name.
-    pub other_pod: bool,
+    other_pod: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Kubernetes {
-    pub nodes: usize,
-    pub admitted: usize,
-    pub reasons: Vec<Reason>,
+struct Kubernetes {
+    nodes: usize,
+    admitted: usize,
+    reasons: Vec<Reason>,
 }
 
 pub(in super::super) async fn page(
@@ -70,12 +71,12 @@ pub(in super::super) async fn page(
     let now = Timestamp::now();
     let view = view(request, namespace, pod).await?;
     let name = format!("{namespace}/{pod}");
-    let info = PageInfo {
-        title: &clean(&format!("Pod {name}"), 300),
-        command: &clean(&format!("explain {}", quote(&name)), 600),
-        live: live(request, &view),
-    };
-    request.respond(&info, &view, |view| render::page(view, request, now))
+    let title = clean(&format!("Pod {name}"), 300);
+    let command = clean(&format!("explain {}", quote(&name)), 600);
+    let live = live(request, &view);
+    request.respond(&title, &command, live, &view, |view| {
+        render(view, request, now)
+    })
 }
 
 /// Returns the events that refresh the page. There are none while the user moves sliders, as these
@@ -168,5 +169,185 @@ fn kubernetes(snapshot: &Arc<Snapshot>, excluded: &[Excluded]) -> Kubernetes {
         nodes: snapshot.node_count(),
         admitted: excluded.iter().filter(|e| e.reason.is_none()).count(),
         reasons: Reason::count(reasons.map(|reason| (true, reason))),
+    }
+}
+
+fn render(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
+    html! {
+        (state(&view.state, &view.namespace, request))
+        @for problem in &view.problems {
+            p .error { "The extender's records cannot be read: " (problem) }
+        }
+        @if let Some(unknown) = &view.unknown { p .note { (unknown) } }
+        @if let Some(kubernetes) = &view.kubernetes { (kubernetes_only(kubernetes)) }
+        @if let Some(round) = &view.round {
+            (round_tabs(&view.rounds, request, now))
+            @if view.forgotten {
+                p .note { "The extender has forgotten the round of this address; this is the newest." }
+            }
+            (summary(round))
+            (round::rules(round, request, &view.namespace))
+            (reasons(&round.reasons))
+            (why_not(round.why_not.as_ref(), request))
+            @if let Some(part) = &round.underlay { (underlay(part)) }
+            @if round.usable > 0 { (what_if::section(&round.what_if, request)) }
+            (matrix_table::section(round, request))
+        }
+    }
+}
+
+fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
+    let offer =
+        |name: &String| html! { a href=(links::offer(namespace, name)) { (clean(name, 120)) } };
+    html! {
+        p {
+            @match (&state.problem, &state.node) {
+                (Some(problem), _) => span .error { "The pod cannot be read: " (problem) },
+                (None, Some(node)) => { span .state.good { "on a node" } " " (node_links(node)) },
+                (None, None) if state.exists => span .state.near { "without a node" },
+                (None, None) => span .state.none { "no such pod now" },
+            }
+            @if !state.phase.is_empty() { " " span .dim { (state.phase) } }
+            @if !state.scheduler.is_empty() { " " span .dim { "scheduled by " (state.scheduler) } }
+        }
+        @if state.exists {
+            p {
+                @if state.offers.is_empty() && request.console.lacks(&[lists::OFFERS]) {
+                    "Whether an offer selects it is not known."
+                } @else if state.offers.is_empty() {
+                    "No offer selects it, so Tautline does not affect it."
+                } @else {
+                    "Governed by " (joined(state.offers.iter().map(offer))) "."
+                }
+            }
+        }
+        @if !state.scheduling_gates.is_empty() {
+            p .note {
+                "kube-scheduler does not look at it before its scheduling gates are removed: "
+                (state.scheduling_gates.join(", "))
+            }
+        }
+        @if let Some(message) = state.message.as_ref().filter(|_| state.node.is_none()) {
+            p .note { "kube-scheduler says: " (message) }
+        }
+    }
+}
+
+/// Renders the node's name with links to its pages.
+fn node_links(node: &str) -> Markup {
+    html! {
+        b { (clean(node, 260)) } " ("
+        a href=(links::gpus(node)) { "GPU" } ", "
+        a href=(links::latency(node)) { "latency" }
+        ")"
+    }
+}
+
+fn kubernetes_only(kubernetes: &Kubernetes) -> Markup {
+    html! {
+        h2 { "Nodes by Kubernetes' own rules, now" }
+        p { (kubernetes.admitted) " of " (kubernetes.nodes) " nodes admit the pod." }
+        (reasons(&kubernetes.reasons))
+    }
+}
+
+fn round_tabs(rounds: &[Tab], request: &PageRequest, now: Timestamp) -> Markup {
+    html! {
+        nav .tabs aria-label="Rounds of the pod" {
+            @for tab in rounds {
+                @let at = tab.at_unix_millis.to_string();
+                a href=(request.link("at", Some(&at))) aria-current=[tab.shown.then_some("true")] {
+                    (draw::ago(draw::of_millis(tab.at_unix_millis), now)) ": " (tab.usable) " usable"
+                    @if tab.other_pod { " (an earlier pod of this name)" }
+                }
+            }
+        }
+    }
+}
+
+fn summary(round: &Round) -> Markup {
+    html! {
+        p {
+            b { (round.usable) " of " (round.asked) " nodes usable" }
+            ", planned in " (draw::micros(round.took_micros)) ". " (answer(&round.answer, round.usable))
+        }
+    }
+}
+
+fn answer(answer: &AnswerRecord, usable: usize) -> String {
+    let (all, tied) = (answer.nodes.len(), answer.tied);
+    match all {
+        0 => String::new(),
+        1 if tied <= 1 => format!(
+            "Offered to kube-scheduler ({}): {}.",
+            answer.mode, answer.nodes[0]
+        ),
+        1 => format!(
+            "Offered to kube-scheduler ({}): {}, one of {tied} that tie for best.",
+            answer.mode, answer.nodes[0]
+        ),
+        _ => format!(
+            "Offered to kube-scheduler ({}): {all} of {usable} usable nodes, {tied} of which tie for best; \
+             the scheduler's own scores choose.",
+            answer.mode
+        ),
+    }
+}
+
+fn reasons(reasons: &[Reason]) -> Markup {
+    html! {
+        @if !reasons.is_empty() {
+            ul .counts .lines {
+                @for r in reasons {
+                    li {
+                        b { (r.nodes) " node" (if r.nodes == 1 { "" } else { "s" }) } " "
+                        @if r.by_kubernetes { span .state.none { "Kubernetes" } } @else { span .state.bad { "rule" } }
+                        " " (r.reason)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
+    html! {
+        h2 { "Why not this node?" }
+        form #why .filter action={ (request.path) "#why" } {
+            @for (name, value) in request.fields(|name| name != "node") { (form::hidden(name, value)) }
+            label #why-node hx-preserve="true" {
+                "Node" input name="node" value=(request.field("node").unwrap_or_default()) required;
+            }
+            button type="submit" { "Why not?" }
+        }
+        @if let Some(why_not) = why_not {
+            p role="status" {
+                (why_not.text)
+                @if why_not.exists { " " (node_links(&why_not.node)) }
+            }
+        }
+    }
+}
+
+fn underlay(underlay: &UnderlayRecord) -> Markup {
+    html! {
+        h2 { "Underlay" }
+        p {
+            "The rules left no node, so " (underlay.service) " was asked for a path to one of "
+            (underlay.asked_nodes) " nodes: " b { (underlay.outcome) } " after " (draw::micros(underlay.took_micros)) "."
+        }
+        @if let Some(error) = &underlay.error { p .error { (error) } }
+        @if !underlay.offers.is_empty() {
+            (table(("Offers of the underlay", ""), &underlay.offers, &[
+                name("Node", &|offer| html! { (offer.node) }),
+                text("Offer", &|offer| html! { (offer.id) }),
+                number("Cost", &|offer| html! { (offer.cost) }),
+                text("Verdict", &|offer| match &offer.refused {
+                    Some(refused) => draw::state("bad", refused),
+                    None => draw::state("good", "accepted"),
+                }),
+            ]))
+        }
+        @if underlay.left_out > 0 { p .dim { "and " (underlay.left_out) " more offers" } }
     }
 }

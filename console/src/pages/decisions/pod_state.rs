@@ -1,10 +1,17 @@
+//! Describes a pod as it is now, and finds the nodes that Kubernetes' own rules exclude for it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use tautline_api::convert;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodIdentity},
+    model,
     names::DEFAULT_SCHEDULER,
+    node_filter::NodeFilter,
 };
 
 use crate::draw::{clean, error_line};
@@ -17,25 +24,22 @@ const MAX_OFFERS: usize = 50;
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodState {
     pub exists: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub phase: String,
     pub scheduler: String,
     pub scheduling_gates: Vec<String>,
     /// kube-scheduler's message about its last attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The names of the offers that govern the pod.
     pub offers: Vec<String>,
     #[serde(skip)]
     pub uid: String,
     /// The reason why the pod could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl PodState {
-    pub fn new(read: &anyhow::Result<Option<Pod>>, snapshot: &Snapshot) -> Self {
+    pub fn new(read: &Result<Option<Pod>>, snapshot: &Snapshot) -> Self {
         match read {
             Err(error) => Self {
                 problem: Some(error_line(error)),
@@ -76,4 +80,49 @@ impl PodState {
             problem: None,
         }
     }
+}
+
+/// A node that was not in a round.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Excluded {
+    pub node: String,
+    /// The reason in kube-scheduler's words; `None` if no rule that is checked here excludes the
+    /// node now.
+    pub reason: Option<String>,
+}
+
+/// Converts a pod as if it had no node, so that all its constraints count.
+pub(super) fn unbound(mut pod: Pod) -> model::Pod {
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = None;
+    }
+    convert::pod(&pod)
+}
+
+/// Returns the cluster's nodes that are not in `asked`, sorted by name. Without a pod their reasons
+/// are not known.
+pub(super) async fn excluded(
+    snapshot: &Arc<Snapshot>,
+    pod: Option<model::Pod>,
+    asked: HashSet<String>,
+) -> Result<Vec<Excluded>> {
+    let snapshot = Arc::clone(snapshot);
+    let checked = tokio::task::spawn_blocking(move || check(&snapshot, pod.as_ref(), &asked));
+    checked
+        .await
+        .context("Kubernetes' rules could not be checked")
+}
+
+fn check(snapshot: &Snapshot, pod: Option<&model::Pod>, asked: &HashSet<String>) -> Vec<Excluded> {
+    let filter = pod.map(|pod| NodeFilter::new(snapshot, pod));
+    let rest = snapshot.nodes().filter(|n| !asked.contains(&*n.name));
+    let rest = rest.map(|node| Excluded {
+        node: node.name.to_string(),
+        reason: filter
+            .as_ref()
+            .and_then(|f| Some(f.reason(node)?.to_string())),
+    });
+    let mut all: Vec<Excluded> = rest.collect();
+    all.sort_unstable();
+    all
 }

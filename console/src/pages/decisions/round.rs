@@ -1,26 +1,29 @@
-//! One planning round of a pod.
+//! One planning round of a pod, and its rules with the answers of their providers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use maud::{Markup, html};
 use serde::Serialize;
-use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord, UnderlayRecord};
+use tautline_scheduler_extender::explain::{
+    AnswerRecord, Record, RecordedAnswers, RuleRecord, UnderlayRecord,
+};
 
 use super::{
-    fitting::Excluded,
-    matrix::{Decision, MapRow, Row, unit},
+    matrix::{Decision, MapRow, Row, cost_text, unit},
+    pod_state::Excluded,
     what_if::{WhatIf, recorded_ranks},
     why_not::WhyNot,
 };
 use crate::{
-    draw::clean,
+    draw::{self, clean},
+    links,
     request::{PageRequest, PageResult},
-    table::Window,
+    table::{Window, frame},
 };
 
 const MAX_RULES: usize = 40;
 /// The maximum number of rules with a column in the matrix; `rule=NAME` shows others.
 const MAX_COLUMNS: usize = 5;
-const MAX_NODES: usize = 8;
 const MAX_REASONS: usize = 12;
 const MAX_VALUE_CHARS: usize = 120;
 
@@ -34,12 +37,11 @@ pub(super) struct Round {
     pub asked: usize,
     /// The number of the cluster's nodes that were not in the request.
     pub not_asked: usize,
-    pub answer: Answer,
+    pub answer: AnswerRecord,
     pub rules: Vec<Rule>,
     pub rules_left_out: usize,
     /// The reasons why nodes are not usable, the most frequent first.
     pub reasons: Vec<Reason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
     /// The names of the rules with a column.
     pub columns: Vec<String>,
@@ -47,17 +49,7 @@ pub(super) struct Round {
     pub map: Vec<MapRow>,
     pub nodes: Window<Row>,
     pub what_if: WhatIf,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub underlay: Option<UnderlayRecord>,
-}
-
-/// The answer of the extender's filter to kube-scheduler.
-#[derive(Debug, Serialize)]
-pub(super) struct Answer {
-    pub mode: String,
-    pub nodes: Vec<String>,
-    pub more: usize,
-    pub tied: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,12 +57,9 @@ pub(super) struct Rule {
     #[serde(flatten)]
     pub record: RuleRecord,
     /// The lowest cost of the usable nodes; absent without costs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lowest: Option<i64>,
     /// The highest cost of the usable nodes; absent without costs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub highest: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<&'static str>,
     /// True if the costs differ by more than their resolution, so that the rule affects the order.
     pub decides: bool,
@@ -136,16 +125,18 @@ impl Round {
             usable: record.usable,
             asked: record.nodes.len(),
             not_asked: excluded.len(),
-            answer: answer(record),
+            answer: record.answer.clone(),
             rules: rules.map(|(i, rule)| decision.rule(i, rule)).collect(),
             rules_left_out: record.rules.len().saturating_sub(MAX_RULES),
             reasons: reasons(record, excluded),
             why_not: node.map(|node| WhyNot::new(&decision, node.trim())),
             columns: names.collect(),
             map: decision.map(&columns),
-            nodes: Window::new(request, &rows, |row| match row {
-                RowOf::Asked(at) => decision.row(*at, &columns),
-                RowOf::Excluded(at) => Row::excluded(&excluded[*at]),
+            nodes: Window::new(request, &rows, |at| {
+                match at.checked_sub(record.nodes.len()) {
+                    None => decision.row(*at, &columns),
+                    Some(at) => Row::excluded(&excluded[at]),
+                }
             })?,
             what_if: WhatIf::new(request, record, &answers, &ranks)?,
             underlay: record.underlay.clone(),
@@ -153,24 +144,19 @@ impl Round {
     }
 }
 
-/// The position of a shown node in the record, or among the excluded nodes.
-#[derive(Clone, Copy)]
-enum RowOf {
-    Asked(usize),
-    Excluded(usize),
-}
-
-fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<RowOf> {
-    let is_shown = |at: &usize| match show {
-        Show::All => true,
-        Show::Usable => record.nodes[*at].usable,
-        Show::Refused => !record.nodes[*at].usable,
-        Show::NotAsked => false,
+/// Returns the positions of the shown nodes: first those of the record, then the excluded ones.
+fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<usize> {
+    let is_shown = |at: &usize| {
+        let usable = record.nodes.get(*at).map(|node| node.usable);
+        match show {
+            Show::All => true,
+            Show::Usable => usable == Some(true),
+            Show::Refused => usable == Some(false),
+            Show::NotAsked => usable.is_none(),
+        }
     };
-    let asked = (0..record.nodes.len()).filter(is_shown).map(RowOf::Asked);
-    let rest = matches!(show, Show::All | Show::NotAsked);
-    let rest = (0..excluded.len()).filter(|_| rest).map(RowOf::Excluded);
-    asked.chain(rest).collect()
+    let all = 0..record.nodes.len() + excluded.len();
+    all.filter(is_shown).collect()
 }
 
 fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
@@ -178,16 +164,6 @@ fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
     let rules = 0..record.rules.len();
     let columns = rules.filter(|rule| wanted(&record.rules[*rule]));
     columns.take(MAX_COLUMNS).collect()
-}
-
-fn answer(record: &Record) -> Answer {
-    let nodes = &record.answer.nodes;
-    Answer {
-        mode: record.answer.mode.clone(),
-        nodes: nodes.iter().take(MAX_NODES).cloned().collect(),
-        more: nodes.len().saturating_sub(MAX_NODES),
-        tied: record.answer.tied,
-    }
 }
 
 fn reasons(record: &Record, excluded: &[Excluded]) -> Vec<Reason> {
@@ -234,6 +210,122 @@ impl Decision<'_> {
             unit: unit(&rule.rule),
             decides: scale.is_some_and(|s| s.decides),
             refused: costs.filter(|cost| *cost < 0).count(),
+        }
+    }
+}
+
+/// Renders the rules of a round.
+pub(super) fn rules(round: &Round, request: &PageRequest, namespace: &str) -> Markup {
+    let times = round.rules.iter().map(|r| r.record.took_micros);
+    let longest = times.max().unwrap_or(0).max(1);
+    html! {
+        h2 { "Rules and providers" }
+        (frame(
+            ("Rules and providers", "wide"),
+            [("", "Rule"), ("", "Request"), ("", "Limit"), ("", "Provider"), ("", "Outcome"), ("number", "Costs"),
+                ("number", "Weight"), ("", "Time")],
+            &html! { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } },
+        ))
+        @if round.rules_left_out > 0 { p .dim { "and " (round.rules_left_out) " more rules" } }
+    }
+}
+
+fn rule_row(rule: &Rule, longest: u64, request: &PageRequest, namespace: &str) -> Markup {
+    let record = &rule.record;
+    html! {
+        tr {
+            th scope="row" {
+                a href=(request.link("rule", Some(&record.rule))) title="Only its column" { (record.rule) }
+                " " span .dim {
+                    "of " a href=(links::offer(namespace, &record.offer)) { (record.offer) }
+                }
+            }
+            td { (record.request) }
+            td { (record.limit) }
+            td { @match &record.provider {
+                Some(provider) => (provider),
+                None => span .dim { "none" },
+            } }
+            td { (outcome(rule)) }
+            td .number { (range(rule)) }
+            td .number { (record.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
+            td { (time(rule, longest)) }
+        }
+        @if let Some(error) = &record.error { tr { td colspan="8" { span .error { (error) } } } }
+    }
+}
+
+fn outcome(rule: &Rule) -> Markup {
+    html! {
+        @if rule.record.outcome == "OK" {
+            span .state.good { "answered" }
+            @if rule.refused > 0 { " " (rule.refused) " refused" }
+        } @else {
+            span .state.bad { (rule.record.outcome) }
+            " " (if rule.record.counted { "so no node is usable" } else { "so the rule is left out" })
+        }
+    }
+}
+
+fn range(rule: &Rule) -> String {
+    let text = |cost: i64| match rule.unit {
+        Some(_) => cost_text(&rule.record.rule, cost),
+        None => rounded(cost),
+    };
+    match (rule.lowest, rule.highest) {
+        (Some(low), Some(high)) if low == high => text(low),
+        (Some(low), Some(high)) => format!("{} to {}", text(low), text(high)),
+        _ => String::new(),
+    }
+}
+
+/// Formats a cost without a unit: in full below 100,000, otherwise with three significant digits.
+fn rounded(cost: i64) -> String {
+    const STEPS: [(i64, &str); 4] = [
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
+    let step = STEPS.iter().find(|(step, _)| cost >= *step);
+    let Some((step, sign)) = step.filter(|_| cost >= 100_000) else {
+        return cost.to_string();
+    };
+    let hundredths = cost / (step / 100);
+    match hundredths {
+        0..1_000 => format!("{}.{:02}{sign}", hundredths / 100, hundredths % 100),
+        1_000..10_000 => format!("{}.{}{sign}", hundredths / 100, hundredths / 10 % 10),
+        _ => format!("{}{sign}", hundredths / 100),
+    }
+}
+
+fn time(rule: &Rule, longest: u64) -> Markup {
+    if let Some(age) = rule.record.age_micros {
+        return html! { span .dim { "sent before, " (draw::micros(age)) " old" } };
+    }
+    html! {
+        svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect class="u-used" width=((rule.record.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
+        }
+        " " (draw::micros(rule.record.took_micros))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_has_three_figures() {
+        for (cost, text) in [
+            (0, "0"),
+            (99_999, "99999"),
+            (123_456, "123k"),
+            (1_234_567, "1.23M"),
+            (29_305_602_048, "29.3G"),
+            (i64::MAX, "9223372T"),
+        ] {
+            assert_eq!(rounded(cost), text);
         }
     }
 }

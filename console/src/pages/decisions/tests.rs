@@ -1,13 +1,12 @@
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-use futures::future::BoxFuture;
+use anyhow::bail;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::{Value, json};
 
 use crate::{
     Console,
-    source::{AdminAnswer, Component, Source},
+    source::{AdminAnswer, Component, Read, Source},
     tests::{self, FakeSource, get},
 };
 
@@ -44,7 +43,7 @@ struct Extender {
 }
 
 impl Source for Extender {
-    fn admin<'a>(&'a self, _: Component, _: &'a str) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+    fn admin<'a>(&'a self, _: Component, _: &'a str) -> Read<'a, Vec<AdminAnswer>> {
         Box::pin(async move {
             let Some((status, body)) = self.answer.clone() else {
                 bail!("no pod of tautline-extender runs in namespace tautline-system");
@@ -57,16 +56,11 @@ impl Source for Extender {
         })
     }
 
-    fn pod<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+    fn pod<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Option<Pod>> {
         Box::pin(std::future::ready(Ok(self.pod.clone())))
     }
 
-    fn events<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+    fn events<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Vec<Event>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 }

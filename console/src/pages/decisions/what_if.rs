@@ -7,8 +7,9 @@ use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
 
 use crate::{
     form,
-    request::{PageRequest, PageResult, link},
-    table::{Number, Text, styled_table},
+    links::link,
+    request::{PageRequest, PageResult},
+    table::{name, number, table},
 };
 
 /// The largest weight of a rule in the API.
@@ -193,30 +194,21 @@ fn order(what_if: &WhatIf) -> Markup {
             }
         }
         @if !what_if.nodes.is_empty() {
-            (styled_table(
-                "Order with these weights",
-                "what-if",
-                [Number("Rank, what-if"), Text("Node"), Number("Score, what-if"), Number("Recorded rank"),
-                    Number("Recorded score")],
-                &html! { @for node in &what_if.nodes { (row(node)) } },
-            ))
+            (table(("Order with these weights", "what-if"), &what_if.nodes, &[
+                number("Rank, what-if", &|node| html! { b { (node.rank) } (change(node)) }),
+                name("Node", &|node| html! { (node.node) }),
+                number("Score, what-if", &|node| html! { (node.score) }),
+                number("Recorded rank", &|node| html! { (node.recorded_rank) }),
+                number("Recorded score", &|node| html! { (node.recorded_score) }),
+            ]))
         }
     }
 }
 
-fn row(node: &Moved) -> Markup {
-    let change = match node.rank.cmp(&node.recorded_rank) {
+fn change(node: &Moved) -> &'static str {
+    match node.rank.cmp(&node.recorded_rank) {
         std::cmp::Ordering::Less => " ▲",
         std::cmp::Ordering::Equal => "",
         std::cmp::Ordering::Greater => " ▼",
-    };
-    html! {
-        tr {
-            td .number { b { (node.rank) } (change) }
-            th scope="row" { (node.node) }
-            td .number { (node.score) }
-            td .number { (node.recorded_rank) }
-            td .number { (node.recorded_score) }
-        }
     }
 }

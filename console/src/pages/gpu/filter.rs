@@ -1,11 +1,11 @@
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use maud::{Markup, html};
 use tautline_gpu_slice::inspection::NodeGpus;
 
 use crate::{
     form,
-    inspections::{Figures, Summary},
+    inspections::{Figures, Inspected},
     request::{PageRequest, PageResult},
 };
 
@@ -51,9 +51,9 @@ impl<'a> Filter<'a> {
     pub(super) fn select<'g, 'n>(
         &self,
         nodes: &'n [NodeGpus<'g>],
-        summary: &'n Summary,
+        inspected: &'n Inspected,
     ) -> Vec<(&'n NodeGpus<'g>, &'n Figures)> {
-        let all = nodes.iter().zip(&summary.figures);
+        let all = nodes.iter().zip(&inspected.figures);
         let mut chosen: Vec<_> = all.filter(|(n, f)| f.has_gpus && self.matches(n)).collect();
         match self.sort {
             Sort::Name => {}
@@ -89,25 +89,18 @@ impl<'a> Filter<'a> {
         }
     }
 
-    pub(super) fn form(&self, request: &PageRequest, choices: &Choices) -> Markup {
-        let name = |title, field, chosen, names: &[String]| {
+    pub(super) fn form(&self, request: &PageRequest, inspected: &Inspected) -> Markup {
+        let name = |title, field, chosen, names: &BTreeSet<String>| {
             form::name(title, field, chosen, names.iter().map(String::as_str))
         };
         let sorts = SORTS.map(|(name, _, text)| (name, text));
         let sort = request.field("sort").unwrap_or(SORTS[0].0);
         let fields = html! {
             (form::search("Node", "node", self.node))
-            (name("Product", "product", self.product, &choices.products))
-            (name("Namespace", "namespace", self.namespace, &choices.namespaces))
+            (name("Product", "product", self.product, &inspected.products))
+            (name("Namespace", "namespace", self.namespace, &inspected.namespaces))
             (form::choice("Order", "sort", sort, sorts))
         };
         form::filter("gpu-filter", "/gpu", &fields)
     }
-}
-
-/// The names in the drop-down lists.
-#[derive(Debug)]
-pub(super) struct Choices {
-    pub products: Vec<String>,
-    pub namespaces: Vec<String>,
 }

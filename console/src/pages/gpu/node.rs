@@ -2,48 +2,46 @@
 
 use maud::{Markup, html};
 use serde::Serialize;
-use tautline_gpu_placement::RequestClass;
 use tautline_gpu_slice::{
     Inspection,
     inspection::NodeGpus,
     report::{ClassFit, HolderTop, NodeTop, class_fit, copies_on, format, has_gpus, warnings},
 };
 
-use super::bars::{self, MAX_NAME_CHARS, NodeBars, Segment};
+use super::bars::{self, MAX_NAME_CHARS};
 use crate::{
     admin::gpu_uses,
+    console::quote,
     draw::{clean, problems},
     events,
-    inspections::{MAX_WARNING_CHARS, MAX_WARNINGS},
-    pages::decisions,
-    request::{PageError, PageInfo, PageRequest, PageResult},
-    shell::quote,
-    table::{Number, Text, Window, table},
+    inspections::{MAX_WARNINGS, clean_warning},
+    links,
+    request::{PageError, PageRequest, PageResult},
+    table::{Window, column, name, number, only_if, table, text},
 };
 
 const MAX_CLASSES: usize = 20;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
-    node: NodeBars,
+struct View<'a> {
+    node: &'a NodeTop,
     cordoned: bool,
     /// The pods with parts of cards, in the order of the cards.
-    pods: Window<PodRow>,
+    pods: Window<PodRow<'a>>,
     fits: Vec<Fits>,
     measured: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     use_error: Option<String>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PodRow {
+struct PodRow<'a> {
     /// The index of the card, such as `3`, or a range of indexes, such as `0-7`.
     cards: String,
     #[serde(flatten)]
-    part: Segment,
+    part: &'a HolderTop,
 }
 
 /// A common request, and the number of further ones that the node has room for.
@@ -54,21 +52,10 @@ struct Fits {
     mode: String,
     copies: i64,
     /// The reason why the request cannot run on this node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
 }
 
 pub(in super::super) async fn page(request: &PageRequest, name: &str) -> PageResult {
-    let view = view(request, name).await?;
-    let info = PageInfo {
-        title: &format!("GPU of {name}"),
-        command: &format!("gpu top --node {}", quote(name)),
-        live: &[events::TICKS],
-    };
-    request.respond(&info, &view, |view| render(view, request))
-}
-
-async fn view(request: &PageRequest, name: &str) -> PageResult<View> {
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
     let inspection = &inspected.inspection;
@@ -83,23 +70,26 @@ async fn view(request: &PageRequest, name: &str) -> PageResult<View> {
     let known = (!types.is_empty()).then_some(&types);
     let snapshot = inspection.snapshot();
     let top = NodeTop::new(node, snapshot, known, uses.node(name));
-    let pods = Window::new(request, &parts(&top), |(cards, holder)| PodRow {
-        cards: cards.clone(),
-        part: Segment::new(holder),
-    })?;
-    let all = warnings(inspection, &uses, node)
-        .into_iter()
-        .take(MAX_WARNINGS);
-    let warnings = all.map(|w| clean(&w, MAX_WARNING_CHARS)).collect();
-    let bars = NodeBars::new(&top);
-    Ok(View {
+    let warnings = warnings(inspection, &uses, node).into_iter();
+    let view = View {
         cordoned: snapshot.node(name).is_some_and(|n| n.unschedulable),
-        pods,
+        pods: Window::new(request, &parts(&top), |(cards, part)| PodRow {
+            cards: cards.clone(),
+            part,
+        })?,
         fits: fits(inspection, node),
-        measured: bars.is_measured(),
-        node: bars,
+        measured: bars::is_measured(&top),
+        node: &top,
         use_error,
-        warnings,
+        warnings: warnings
+            .take(MAX_WARNINGS)
+            .map(|w| clean_warning(&w))
+            .collect(),
+    };
+    let title = format!("GPU of {name}");
+    let command = format!("gpu top --node {}", quote(name));
+    request.respond(&title, &command, &[events::TICKS], &view, |view| {
+        render(view, request)
     })
 }
 
@@ -139,7 +129,7 @@ fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
             ClassFit::OtherLane => Some("its cards are shared in another way"),
         };
         Fits {
-            request: request_text(class),
+            request: clean(&format::class(class), MAX_NAME_CHARS),
             mode: format::sharing_mode(class.mode),
             copies: copies_on(class, planned, node),
             why,
@@ -148,19 +138,15 @@ fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
     fits.collect()
 }
 
-fn request_text(class: &RequestClass) -> String {
-    clean(&format::class(class), MAX_NAME_CHARS)
-}
-
-fn render(view: &View, request: &PageRequest) -> Markup {
+fn render(view: &View<'_>, request: &PageRequest) -> Markup {
     html! {
         p {
             a href="/gpu" { "All GPUs" } " · "
-            a href={ "/latency?node=" (crate::request::escaped(&view.node.node)) } { "Latency of this node" }
+            a href=(links::latency(&view.node.node)) { "Latency of this node" }
             @if view.cordoned { " · " span .state.near { "cordoned" } " no further pod is placed here" }
         }
         @if let Some(error) = &view.use_error { p .error role="status" { (error) } }
-        (bars::table(std::slice::from_ref(&view.node), view.measured))
+        (bars::table(std::slice::from_ref(view.node), view.measured))
         h2 { "Pods" }
         (pods(view))
         (view.pods.pager(request, ""))
@@ -173,34 +159,22 @@ fn render(view: &View, request: &PageRequest) -> Markup {
     }
 }
 
-fn pods(view: &View) -> Markup {
-    let mut columns = vec![Text("Pod"), Text("Card"), Number("Given of each")];
-    columns.extend(view.measured.then_some(Number("Used now")));
-    columns.push(Text("The card is"));
+fn pods(view: &View<'_>) -> Markup {
     html! {
         @if view.pods.rows.is_empty() {
             p .note { "No pod has a part of a card that is known." }
         } @else {
-            (table(columns, &html! { @for row in &view.pods.rows { (pod_row(row, view.measured)) } }))
-        }
-    }
-}
-
-fn pod_row(row: &PodRow, measured: bool) -> Markup {
-    let part = &row.part;
-    html! {
-        tr {
-            th scope="row" { a href=(decisions::link(&part.namespace, &part.pod)) { (bars::pod_name(part)) } }
-            td { (clean(&row.cards, MAX_NAME_CHARS)) }
-            td .number { (format::milli(part.milli)) }
-            @if measured {
-                td .number {
-                    @if let Some(used) = part.used { (bars::used_text(used)) } @else { span .dim { "not reported" } }
-                }
-            }
-            td .dim {
-                @if part.card_is_guessed { "a guess: the device plugin chose it" } @else { "written on the pod" }
-            }
+            (table(("", ""), &view.pods.rows, &[
+                name("Pod", &|row| html! { a href=(bars::pod_link(row.part)) { (bars::pod_name(row.part)) } }),
+                text("Card", &|row| html! { (clean(&row.cards, MAX_NAME_CHARS)) }),
+                number("Given of each", &|row| html! { (format::milli(row.part.milli)) }),
+                only_if(view.measured, number("Used now", &|row| html! {
+                    @if let Some(used) = row.part.used { (bars::used_text(used)) } @else { span .dim { "not reported" } }
+                })),
+                column("dim", "The card is", &|row| html! {
+                    @if row.part.card_is_guessed { "a guess: the device plugin chose it" } @else { "written on the pod" }
+                }),
+            ]))
         }
     }
 }
@@ -210,16 +184,12 @@ fn fits_table(fits: &[Fits]) -> Markup {
         @if fits.is_empty() {
             p .note { "No pod of the cluster requests GPUs, so no request is expected." }
         } @else {
-            (table([Text("Request"), Text("Mode"), Number("Still fit"), Text("Why not")], &html! {
-                @for fit in fits {
-                    tr {
-                        th scope="row" { (fit.request) }
-                        td { (fit.mode) }
-                        td .number { (fit.copies) }
-                        td { (fit.why.unwrap_or_default()) }
-                    }
-                }
-            }))
+            (table(("", ""), fits, &[
+                name("Request", &|fit| html! { (fit.request) }),
+                text("Mode", &|fit| html! { (fit.mode) }),
+                number("Still fit", &|fit| html! { (fit.copies) }),
+                text("Why not", &|fit| html! { (fit.why.unwrap_or_default()) }),
+            ]))
         }
     }
 }

@@ -69,7 +69,7 @@ async fn sums_are_those_of_the_command_line() {
     insta::assert_snapshot!("sums", serde_json::to_string_pretty(&view["sums"]).unwrap());
     insta::assert_snapshot!(
         "classes",
-        serde_json::to_string_pretty(&view["classes"]).unwrap()
+        serde_json::to_string_pretty(&view["fragmentation"]["classes"]).unwrap()
     );
     assert_eq!(view["warningCount"], 1);
     let (_, page) = get(&example(), "/gpu").await;
@@ -221,7 +221,7 @@ async fn hostile_names_are_text() {
         );
     }
     let console = console(&yaml, None);
-    let node = crate::request::path(&["gpu", HOSTILE]);
+    let node = crate::links::path(&["gpu", HOSTILE]);
     for uri in [
         "/gpu",
         &node,

@@ -1,7 +1,7 @@
 //! `?pods=250,250,1000` shows where further pods would be placed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,12 +9,13 @@ use std::{
 use anyhow::Context;
 use maud::{Markup, html};
 use serde::Serialize;
-use tautline_gpu_slice::report::{MAX_PODS, Placed, WhatIf, WhatIfPod, format};
+use tautline_gpu_slice::report::{MAX_PODS, WhatIf, WhatIfPod, format};
 
 use super::bars::MAX_NAME_CHARS;
 use crate::{
-    draw::{clean, joined},
+    draw::{clean, joined, state},
     inspections::Inspected,
+    links,
     request::{PageError, PageRequest, PageResult},
 };
 
@@ -24,37 +25,14 @@ const DEADLINE: Duration = Duration::from_millis(500);
 const MAX_PLACES: usize = 20;
 const MAX_AMOUNT_CHARS: usize = 60;
 
+/// The places of the pods of the address.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
-    /// The runs of equal requests, in their order.
-    pub requests: Vec<Requested>,
-    pub pods: usize,
-    pub fit: usize,
-    /// The number of pods that were not tried, for lack of time.
-    pub not_tried: usize,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Requested {
-    pub request: String,
-    pub pods: usize,
-    pub fit: usize,
-    pub places: Vec<Place>,
-    /// The number of nodes that are not in `places`.
-    pub more_nodes: usize,
-    /// The number of nodes by reason code, for the first pod that does not fit.
-    pub refused: BTreeMap<&'static str, usize>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Place {
-    pub node: String,
-    pub pods: usize,
-    /// The indexes of the cards, without duplicates.
-    pub cards: Vec<String>,
+    /// The number of requested pods.
+    requested: usize,
+    #[serde(flatten)]
+    placed: WhatIf,
 }
 
 /// Returns the canonical address for the form's fields `amount` and `count`; `None` without
@@ -128,7 +106,7 @@ pub(super) async fn answer(
     };
     let requests = requests(pods, request.field("model"))?;
     let inspected = Arc::clone(inspected);
-    let count = requests.len();
+    let requested = requests.len();
     let task = tokio::task::spawn_blocking(move || {
         inspected
             .inspection
@@ -136,48 +114,7 @@ pub(super) async fn answer(
     });
     let result = task.await.context("the pods cannot be placed")?;
     let placed = result.map_err(|error| PageError::bad(format!("pods: {error}")))?;
-    Ok(Some(Answer::new(&placed, count)))
-}
-
-impl Answer {
-    fn new(placed: &WhatIf, pods: usize) -> Self {
-        let runs = placed.pods.chunk_by(|a, b| a.request == b.request);
-        Self {
-            requests: runs.map(Requested::new).collect(),
-            pods,
-            fit: placed.pods.iter().filter(|p| p.placed.is_some()).count(),
-            not_tried: pods - placed.pods.len(),
-        }
-    }
-}
-
-impl Requested {
-    fn new(pods: &[WhatIfPod]) -> Self {
-        let mut places: BTreeMap<&str, Vec<&Placed>> = BTreeMap::new();
-        for placed in pods.iter().filter_map(|p| p.placed.as_ref()) {
-            places.entry(&placed.node).or_default().push(placed);
-        }
-        let more_nodes = places.len().saturating_sub(MAX_PLACES);
-        let place = |(node, pods): (&str, Vec<&Placed>)| {
-            let mut cards: Vec<String> = pods.iter().flat_map(|p| p.cards.clone()).collect();
-            cards.sort_unstable();
-            cards.dedup();
-            Place {
-                node: node.to_owned(),
-                pods: pods.len(),
-                cards,
-            }
-        };
-        let refused = pods.iter().find(|p| p.placed.is_none());
-        Self {
-            request: pods.first().map(|p| p.request.clone()).unwrap_or_default(),
-            pods: pods.len(),
-            fit: pods.iter().filter(|p| p.placed.is_some()).count(),
-            places: places.into_iter().take(MAX_PLACES).map(place).collect(),
-            more_nodes,
-            refused: refused.map(|p| p.refused.clone()).unwrap_or_default(),
-        }
-    }
+    Ok(Some(Answer { requested, placed }))
 }
 
 /// Renders the form, with the amount in the address if there is only one.
@@ -203,41 +140,64 @@ pub(super) fn form(request: &PageRequest) -> Markup {
 }
 
 pub(super) fn render(answer: &Answer) -> Markup {
+    let (requested, pods) = (answer.requested, &answer.placed.pods);
+    let fit = fit(pods);
+    let not_tried = requested - pods.len();
     html! {
         p .lead {
-            span class={ "state " @if answer.fit == answer.pods { "good" } @else { "bad" } } {
-                (answer.fit) " of " (answer.pods) " fit"
-            }
+            (state(if fit == requested { "good" } else { "bad" }, &format!("{fit} of {requested} fit")))
             " on the cards that are free now, placed one after the other as the provider would. CPU, memory, taints and \
              affinity of the pods do not count; cordoned nodes are left out."
         }
-        @if answer.not_tried > 0 {
-            p .note { (format::count(answer.not_tried, "pod")) " not tried: time was short." }
+        @if not_tried > 0 {
+            p .note { (format::count(not_tried, "pod")) " not tried: time was short." }
         }
-        @for asked in &answer.requests {
-            h3 { (asked.pods) " × " code { (clean(&asked.request, MAX_NAME_CHARS)) } ": " (asked.fit) " fit" }
-            @if !asked.places.is_empty() {
-                ul {
-                    @for place in &asked.places { li { (place_text(place)) } }
-                    @if asked.more_nodes > 0 { li { "and on " (format::count(asked.more_nodes, "more node")) } }
-                }
+        @for pods in pods.chunk_by(|a, b| a.request == b.request) { (equal_requests(pods)) }
+    }
+}
+
+fn fit(pods: &[WhatIfPod]) -> usize {
+    pods.iter().filter(|pod| pod.placed.is_some()).count()
+}
+
+/// Renders the places of pods with the same request.
+fn equal_requests(pods: &[WhatIfPod]) -> Markup {
+    // The number of pods and the indexes of the cards, by node.
+    let mut places: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for placed in pods.iter().filter_map(|pod| pod.placed.as_ref()) {
+        let (count, cards) = places.entry(&placed.node).or_default();
+        *count += 1;
+        cards.extend(placed.cards.iter().map(String::as_str));
+    }
+    let more_nodes = places.len().saturating_sub(MAX_PLACES);
+    let request = pods.first().map_or("", |pod| &pod.request);
+    let refused = pods.iter().find(|pod| pod.placed.is_none());
+    let refused = refused
+        .map(|pod| &pod.refused)
+        .filter(|by_code| !by_code.is_empty());
+    html! {
+        h3 { (pods.len()) " × " code { (clean(request, MAX_NAME_CHARS)) } ": " (fit(pods)) " fit" }
+        @if !places.is_empty() {
+            ul {
+                @for (node, (count, cards)) in places.iter().take(MAX_PLACES) { li { (place(node, *count, cards)) } }
+                @if more_nodes > 0 { li { "and on " (format::count(more_nodes, "more node")) } }
             }
-            @if !asked.refused.is_empty() {
-                p {
-                    "The next one fits nowhere: "
-                    (joined(asked.refused.iter().map(|(code, nodes)| html! { code { (code) } " on " (format::count(*nodes, "node")) })))
-                }
+        }
+        @if let Some(refused) = refused {
+            p {
+                "The next one fits nowhere: "
+                (joined(refused.iter().map(|(code, nodes)| html! { code { (code) } " on " (format::count(*nodes, "node")) })))
             }
         }
     }
 }
 
-fn place_text(place: &Place) -> Markup {
+fn place(node: &str, pods: usize, cards: &BTreeSet<&str>) -> Markup {
     html! {
-        a href=(super::link(&place.node)) { (clean(&place.node, MAX_NAME_CHARS)) }
-        ": " (format::count(place.pods, "pod"))
-        @if !place.cards.is_empty() {
-            ", card" @if place.cards.len() > 1 { "s" } " " (place.cards.join(", "))
+        a href=(links::gpus(node)) { (clean(node, MAX_NAME_CHARS)) }
+        ": " (format::count(pods, "pod"))
+        @if !cards.is_empty() {
+            ", card" @if cards.len() > 1 { "s" } " " (joined(cards.iter().map(|card| html! { (card) })))
         }
     }
 }

@@ -1,138 +1,82 @@
-//! `/latency` shows zones, with `?zone=Z` the nodes of a zone, and with `?node=N` a node and the
-//! other nodes of its zone.
+//! The network as a page shows it: a matrix, its pairs, and their counts.
 
-mod counts;
-mod question;
-mod render;
-
-use std::ops::Range;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
-use tautline_latency::report::{By, Cell, MatrixReport, TopReport};
+use tautline_latency::report::{Basis, By, Cell, MatrixReport, TopReport};
 
-use self::{
-    counts::{Counts, pairs},
-    question::{Question, longest},
-};
 use super::{
     answers::{self, Missing},
-    limit, scope, tiles,
+    limit,
+    scope::{Level, Scope, grouped},
+    tiles::{self, is_within},
 };
 use crate::{
-    draw::clean,
-    events,
-    request::{PageError, PageInfo, PageRequest, PageResult, redirect},
-    shell::quote,
+    request::{PageError, PageRequest, PageResult},
     table::Window,
 };
 
 /// The number of the worst pairs that are shown.
 const MAX_WORST_PAIRS: usize = 20;
 /// The limit for names in texts.
-const MAX_NAME_CHARS: usize = 120;
+pub(super) const MAX_NAME_CHARS: usize = 120;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
-    level: Level,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit_micros: Option<u64>,
+pub(super) struct View {
+    pub level: Level,
+    pub limit_micros: Option<u64>,
     #[serde(skip)]
-    limit_error: Option<String>,
+    pub limit_error: Option<String>,
     /// The network; absent if no provider answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    network: Option<Network>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worst: Option<TopReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worst_error: Option<String>,
+    pub network: Option<Network>,
+    pub error: Option<String>,
+    pub worst: Option<TopReport>,
+    pub worst_error: Option<String>,
     /// The number of nodes in the cluster.
     nodes: usize,
 }
 
-/// The objects in the rows and columns of the matrix.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase", tag = "of")]
-enum Level {
-    Zones,
-    #[serde(rename_all = "camelCase")]
-    Nodes {
-        zone: String,
-        /// The second zone, if there are two.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        to: Option<String>,
-        /// The path of chosen groups, such as `3,7/1,2`.
-        groups: String,
-        nodes: usize,
-        /// True if the cluster has no other zone.
-        only_zone: bool,
-    },
-    OneNode {
-        node: String,
-        zone: String,
-    },
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Network {
-    matrix: MatrixReport,
-    /// The range of names behind each row, if rows are groups of nodes or of zones.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<Range<usize>>,
+pub(super) struct Network {
+    pub matrix: MatrixReport,
+    /// True if rows are groups of nodes or of zones.
+    pub is_grouped: bool,
     /// The number of sampled nodes, if rows are groups of nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sampled_nodes: Option<usize>,
-    counts: Counts,
+    pub sampled_nodes: Option<usize>,
+    pub counts: Counts,
     /// The pairs, each once, the slowest first.
-    pairs: Window<Pair>,
+    pub pairs: Window<Pair>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pair {
-    from: String,
-    to: String,
+pub(super) struct Pair {
+    pub from: String,
+    pub to: String,
     #[serde(flatten)]
-    cell: Cell,
+    pub cell: Cell,
     #[serde(skip)]
-    at: (usize, usize),
+    pub at: (usize, usize),
 }
 
-pub(in super::super) async fn page(request: &PageRequest) -> PageResult {
-    if let Some(canonical) = limit::redirect(request)? {
-        return redirect(&canonical);
-    }
-    let view = view(request).await?;
-    let info = PageInfo {
-        title: "Latency",
-        command: &match &view.level {
-            Level::Zones => "latency matrix".to_owned(),
-            Level::Nodes { zone, .. } | Level::OneNode { zone, .. } => {
-                let zone = quote(&clean(zone, MAX_NAME_CHARS));
-                format!("latency matrix --zone {zone}")
-            }
-        },
-        live: &[events::TICKS],
-    };
-    request.respond(&info, &view, |view| render::render(view, request))
-}
-
-async fn view(request: &PageRequest) -> PageResult<View> {
+pub(super) async fn view(request: &PageRequest) -> PageResult<View> {
     let (limit, limit_error) = request.shown_beside(limit::read(request))?;
     let limit = limit.flatten();
     let snapshot = request.console.store.snapshot();
-    let (level, question) = question::question(request, &snapshot)?;
+    let mut scope = Scope::new(request, &snapshot)?;
     let source = &*request.console.source;
     let worst_path = format!("/latency/top?limit={MAX_WORST_PAIRS}");
     let (report, worst) = tokio::join!(
-        answers::read::<MatrixReport>(source, &question.path),
+        answers::read::<MatrixReport>(source, &scope.path),
         answers::read::<TopReport>(source, &worst_path),
     );
     let (network, error) = match report {
-        Ok(report) => (Some(Network::new(request, report, question, limit)?), None),
+        Ok(report) => (
+            Some(Network::new(request, report, &mut scope, limit)?),
+            None,
+        ),
         Err(Missing::Unknown(text)) => return Err(PageError::absent(text)),
         Err(missing) => (None, Some(missing.text())),
     };
@@ -142,7 +86,7 @@ async fn view(request: &PageRequest) -> PageResult<View> {
         Err(missing) => (None, error.is_none().then(|| missing.text())),
     };
     Ok(View {
-        level,
+        level: scope.level,
         limit_micros: limit,
         limit_error,
         network,
@@ -157,15 +101,15 @@ impl Network {
     fn new(
         request: &PageRequest,
         report: MatrixReport,
-        question: Question,
+        scope: &mut Scope,
         limit: Option<u64>,
     ) -> PageResult<Self> {
         let (mut matrix, mut sampled_nodes) = (report, None);
-        if !question.groups.is_empty() {
+        if scope.names.len() > scope.most {
             sampled_nodes = Some(matrix.names.len());
-            matrix = grouped(&matrix, &question.groups);
+            matrix = grouped(&matrix, &scope.names, scope.most);
         }
-        let only = question.only.as_ref().map(|(node, _)| node.as_str());
+        let only = scope.only.as_ref().map(|(node, _)| node.as_str());
         let pairs = pairs(&matrix, only);
         let counts = Counts::new(&matrix, &pairs, limit);
         let row = |at: &(usize, usize)| Pair {
@@ -174,9 +118,9 @@ impl Network {
             cell: matrix.cells[at.0][at.1].clone(),
             at: *at,
         };
-        let pairs = match question.only {
+        let pairs = match scope.only.take() {
             None => Window::new(request, &pairs, row)?,
-            // The question has selected the page of a node's peers already.
+            // The scope has selected the page of a node's peers already.
             Some((_, peers)) => Window {
                 rows: pairs.iter().map(row).collect(),
                 total: peers.total,
@@ -184,18 +128,15 @@ impl Network {
                 pages: peers.pages,
             },
         };
-        let mut ranges = question.ranges;
-        let most = tiles::most_names(longest(&matrix.names));
-        if matrix.by == By::Zone && ranges.is_empty() && matrix.names.len() > most {
-            ranges = scope::groups(matrix.names.len(), most);
-            let names = &matrix.names;
-            let group =
-                |range: &Range<usize>| (scope::label(names, range), names[range.clone()].to_vec());
-            matrix = grouped(&matrix, &ranges.iter().map(group).collect::<Vec<_>>());
+        let most = tiles::most_names(&matrix.names);
+        let mut is_grouped = sampled_nodes.is_some();
+        if matrix.by == By::Zone && !is_grouped && matrix.names.len() > most {
+            is_grouped = true;
+            matrix = grouped(&matrix, &matrix.names, most);
         }
         Ok(Self {
             matrix,
-            groups: ranges,
+            is_grouped,
             sampled_nodes,
             counts,
             pairs,
@@ -203,11 +144,96 @@ impl Network {
     }
 }
 
-/// Joins rows and columns to groups, each with its label and its members.
-fn grouped(matrix: &MatrixReport, groups: &[(String, Vec<String>)]) -> MatrixReport {
-    let groups = groups.iter().map(|(label, names)| {
-        let names = names.iter().map(String::as_str).collect();
-        (label.clone(), names)
-    });
-    matrix.grouped(&groups.collect::<Vec<_>>())
+/// The counts of the shown pairs. Each pair counts once.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Counts {
+    pub pairs: usize,
+    pub names: usize,
+    pub by_basis: BTreeMap<&'static str, usize>,
+    pub within: Option<Within>,
+}
+
+/// The counts of pairs by a limit.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Within {
+    /// The number of pairs within the limit.
+    pub pairs: usize,
+    /// The number of pairs within the limit by prediction.
+    pub predicted_pairs: usize,
+    /// The number of pairs without a figure.
+    pub unknown_pairs: usize,
+    /// The number of names whose known pairs are all within the limit.
+    pub names: usize,
+}
+
+impl Counts {
+    pub(super) fn new(matrix: &MatrixReport, pairs: &[(usize, usize)], limit: Option<u64>) -> Self {
+        let mut counts = Self {
+            pairs: pairs.len(),
+            names: matrix.names.len(),
+            ..Self::default()
+        };
+        for (i, j) in pairs {
+            let basis = matrix.cells[*i][*j].effective.basis;
+            *counts.by_basis.entry(basis.words()).or_default() += 1;
+        }
+        counts.within = limit.map(|limit| Within::new(matrix, pairs, limit));
+        counts
+    }
+}
+
+impl Within {
+    fn new(matrix: &MatrixReport, pairs: &[(usize, usize)], limit: u64) -> Self {
+        let mut within = Self::default();
+        let mut holds = vec![true; matrix.names.len()];
+        for (i, j) in pairs {
+            let cell = &matrix.cells[*i][*j];
+            match is_within(cell, limit) {
+                Some(true) => {
+                    within.pairs += 1;
+                    within.predicted_pairs += usize::from(cell.effective.basis == Basis::Estimated);
+                }
+                Some(false) => (holds[*i], holds[*j]) = (false, false),
+                None => within.unknown_pairs += 1,
+            }
+        }
+        within.names = holds.iter().filter(|holds| **holds).count();
+        within
+    }
+}
+
+/// Returns each pair of names once, the slowest first, or only the pairs of the name `only`. In a
+/// matrix of zones or groups, a name makes a pair with itself, too.
+pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, usize)> {
+    let own = matrix.by == By::Zone;
+    let count = matrix.names.len();
+    let is_only = |i: usize, j: usize| {
+        only.is_none_or(|name| matrix.names[i] == name || matrix.names[j] == name)
+    };
+    let slowness = |(i, j): (usize, usize)| slowness(&matrix.cells[i][j]);
+    let all = (0..count).flat_map(|i| (i..count).map(move |j| (i, j)));
+    let of_two = all.filter(|(i, j)| (own || i != j) && is_only(*i, *j));
+    // The slower direction represents the pair.
+    let slower = |(i, j)| {
+        if slowness((i, j)) >= slowness((j, i)) {
+            (i, j)
+        } else {
+            (j, i)
+        }
+    };
+    let mut pairs: Vec<_> = of_two.map(slower).collect();
+    pairs.sort_by_key(|pair| Reverse(slowness(*pair)));
+    pairs
+}
+
+/// Returns the key by which pairs are sorted: unreachable pairs are the slowest, and pairs without
+/// a figure the fastest.
+fn slowness(cell: &Cell) -> (u8, u64) {
+    match (cell.effective.basis, cell.effective.rtt_micros) {
+        (Basis::Unreachable, _) => (2, 0),
+        (_, Some(micros)) => (1, micros),
+        (_, None) => (0, 0),
+    }
 }

@@ -10,13 +10,15 @@ use tautline_latency::report::{
 
 use super::{
     answers::{self, Missing},
-    plot, worst,
+    plot,
 };
 use crate::{
+    console::quote,
+    draw::{badge, state},
     events,
-    request::{PageError, PageInfo, PageRequest, PageResult, link},
-    shell::quote,
-    table::{Number, Text, table},
+    links::{self, link},
+    request::{PageError, PageRequest, PageResult},
+    table::{name, number, table, text},
 };
 
 /// The minimum number of samples for a meaningful percentile.
@@ -53,12 +55,9 @@ pub(in super::super) async fn page(request: &PageRequest, from: &str, to: &str) 
     let view = View::new(report);
     let ends = [&view.report.from, &view.report.to];
     let [from, to] = ends.map(|end| &end.node);
-    let info = PageInfo {
-        title: &format!("{from} – {to}"),
-        command: &format!("latency pair {} {}", quote(from), quote(to)),
-        live: &[events::TICKS],
-    };
-    request.respond(&info, &view, render)
+    let title = format!("{from} – {to}");
+    let command = format!("latency pair {} {}", quote(from), quote(to));
+    request.respond(&title, &command, &[events::TICKS], &view, render)
 }
 
 impl View {
@@ -131,7 +130,7 @@ fn render(view: &View) -> Markup {
 
 fn end_link(end: &End) -> Markup {
     html! {
-        a href=(link("/latency", [("node", &*end.node)])) { (end.node) }
+        a href=(links::latency(&end.node)) { (end.node) }
         @if let Some(zone) = &end.zone {
             " in zone " a href=(link("/latency", [("zone", zone.as_str())])) { (zone) }
         }
@@ -139,51 +138,56 @@ fn end_link(end: &End) -> Markup {
 }
 
 fn directions(view: &View) -> Markup {
-    html! {
-        (table(
-            [Text("From"), Text("State"), Number("Median"), Text("After the last visits"), Number("p50"), Number("p95"),
-                Number("Jitter"), Text("Loss"), Number("Samples"), Number("Last sample"), Number("Visited every")],
-            &html! {
-                @for (d, jitter) in view.report.directions.iter().zip(&view.jitter_micros) { (direction(d, *jitter)) }
-            },
-        ))
-    }
+    let rows: Vec<_> = view
+        .report
+        .directions
+        .iter()
+        .zip(&view.jitter_micros)
+        .collect();
+    table(
+        ("", ""),
+        &rows,
+        &[
+            name("From", &|(d, _)| html! { (d.from) }),
+            text("State", &|(d, _)| state(tone(d.state), &words::state(d))),
+            number("Median", &|(d, _)| figure(d.median_micros)),
+            text("After the last visits", &|(d, _)| {
+                let windows: Vec<String> = d.window_micros.iter().copied().map(exact).collect();
+                html! { (or_dash(windows.join(", "))) }
+            }),
+            number("p50", &|(d, _)| figure(d.p50_micros)),
+            number("p95", &|(d, _)| figure(d.p95_micros)),
+            number("Jitter", &|(_, jitter)| figure(**jitter)),
+            text("Loss", &|(d, _)| html! { (loss(d)) }),
+            number("Samples", &|(d, _)| html! { (d.samples) }),
+            number("Last sample", &|(d, _)| match d.age_micros {
+                Some(micros) => html! { (age(micros)) " ago" },
+                None => html! { "-" },
+            }),
+            number("Visited every", &|(d, _)| figure(d.refresh_micros)),
+        ],
+    )
 }
 
-fn direction(d: &Direction, jitter: Option<u64>) -> Markup {
-    let figure = |micros: Option<u64>| or_dash(micros.map(exact).unwrap_or_default());
-    let windows: Vec<String> = d.window_micros.iter().copied().map(exact).collect();
-    let tone = match d.state {
+fn tone(state: State) -> &'static str {
+    match state {
         State::Measured => "good",
         State::Stale => "near",
         State::Unreachable => "bad",
         State::Nothing => "none",
-    };
-    let loss = match d.state {
+    }
+}
+
+fn loss(d: &Direction) -> &'static str {
+    match d.state {
         State::Unreachable => "three and more in a row",
         State::Measured if d.by_connect => "of UDP echoes; connects are answered",
         State::Measured => "not three in a row",
         State::Stale | State::Nothing => "-",
-    };
-    html! {
-        tr {
-            th scope="row" { (d.from) }
-            td { span class={ "state " (tone) } { (words::state(d)) } }
-            td .number { (figure(d.median_micros)) }
-            td { (or_dash(windows.join(", "))) }
-            td .number { (figure(d.p50_micros)) }
-            td .number { (figure(d.p95_micros)) }
-            td .number { (figure(jitter)) }
-            td { (loss) }
-            td .number { (d.samples) }
-            td .number { @if let Some(micros) = d.age_micros { (age(micros)) " ago" } @else { "-" } }
-            td .number { (figure(d.refresh_micros)) }
-        }
     }
 }
 
 fn rules(view: &View) -> Markup {
-    let figure = |micros: Option<u64>| or_dash(micros.map(exact).unwrap_or_default());
     html! {
         @if view.rules.is_empty() {
             p .note {
@@ -191,19 +195,19 @@ fn rules(view: &View) -> Markup {
                 a href="/policies" { "policies" } " name the pairs of the pods that they govern."
             }
         } @else {
-            (table([Text("Now"), Text("Rule"), Number("Request"), Number("Limit")], &html! {
-                @for RuleNow { rule, level } in &view.rules {
-                    tr {
-                        td { span class={ "state " (worst::tone(level)) } { (level) } }
-                        th scope="row" { (rule.rule) }
-                        td .number { (figure(rule.request_micros)) }
-                        td .number { (figure(rule.limit_micros)) }
-                    }
-                }
-            }))
+            (table(("", ""), &view.rules, &[
+                text("Now", &|row| badge(row.level)),
+                name("Rule", &|row| html! { (row.rule.rule) }),
+                number("Request", &|row| figure(row.rule.request_micros)),
+                number("Limit", &|row| figure(row.rule.limit_micros)),
+            ]))
             p .dim { a href="/bindings?compliance=Violation" { "Bindings in violation" } " have the pods." }
         }
     }
+}
+
+fn figure(micros: Option<u64>) -> Markup {
+    html! { (micros.map_or("-".to_owned(), exact)) }
 }
 
 fn or_dash(text: String) -> String {

@@ -1,14 +1,12 @@
 use std::{fmt::Write, sync::Arc};
 
-use anyhow::Result;
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::json;
 use tautline_latency::{Latency, Table, report::Pages};
 
 use crate::{
     Console,
-    source::{AdminAnswer, Component, Source},
+    source::{AdminAnswer, Component, Read, Source},
     tests::{self, FakeSource, get, json, location},
 };
 
@@ -16,11 +14,7 @@ use crate::{
 struct Provider(Pages<Latency>);
 
 impl Source for Provider {
-    fn admin<'a>(
-        &'a self,
-        component: Component,
-        path: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+    fn admin<'a>(&'a self, component: Component, path: &'a str) -> Read<'a, Vec<AdminAnswer>> {
         Box::pin(async move {
             assert_eq!(component, Component::Latency);
             let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -38,16 +32,11 @@ impl Source for Provider {
         })
     }
 
-    fn pod<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+    fn pod<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Option<Pod>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn events<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+    fn events<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Vec<Event>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 }
@@ -262,16 +251,10 @@ async fn hostile_names_are_text() {
     assert_eq!(status, 200);
     for uri in [
         "/latency",
-        &format!("/latency?node={}", crate::request::escaped(HOSTILE)),
-        &format!(
-            "/latency?zone={}",
-            crate::request::escaped("<b>&\"'\u{202e}")
-        ),
-        &crate::request::path(&["latency", "pair", HOSTILE, "b1"]),
-        &format!(
-            "/latency?zone=b&groups={}",
-            crate::request::escaped(HOSTILE)
-        ),
+        &format!("/latency?node={}", crate::links::escaped(HOSTILE)),
+        &format!("/latency?zone={}", crate::links::escaped("<b>&\"'\u{202e}")),
+        &crate::links::path(&["latency", "pair", HOSTILE, "b1"]),
+        &format!("/latency?zone=b&groups={}", crate::links::escaped(HOSTILE)),
     ] {
         let (_, page) = get(&console, uri).await;
         assert!(
@@ -314,5 +297,7 @@ async fn pages_of_a_large_cluster_are_small() {
     }
     let view = json(&console, "/latency?zone=eu-west-10").await;
     assert!(view["network"]["sampledNodes"].as_u64().unwrap() <= 160);
-    assert!(view["network"]["groups"].as_array().unwrap().len() > 8);
+    assert_eq!(view["network"]["isGrouped"], true);
+    let groups = &view["network"]["matrix"]["names"];
+    assert!(groups.as_array().unwrap().len() > 8);
 }

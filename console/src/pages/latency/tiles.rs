@@ -35,9 +35,9 @@ pub(super) struct Tiles<'a> {
     pub tile: &'a dyn Fn(usize, usize) -> Option<String>,
 }
 
-/// Returns the number of names up to which the tiles fit on a page. `longest` is the length of the
-/// longest name, in bytes.
-pub(super) fn most_names(longest: usize) -> usize {
+/// Returns the number of names up to which the tiles fit on a page, by the longest of the names.
+pub(super) fn most_names(names: &[String]) -> usize {
+    let longest = names.iter().map(String::len).max().unwrap_or(0);
     let tiles = MAX_TILES_BYTES / (TILE_BYTES + 4 * longest.min(2 * MAX_NAME_CHARS));
     tiles.isqrt().clamp(MIN_NAMES, MAX_NAMES)
 }
@@ -142,10 +142,9 @@ impl Tiles<'_> {
         let (x, y) = (layout.left + j * layout.wide, layout.top + i * layout.high);
         let effective = cell.effective;
         let far = self.limit.and_then(|limit| is_within(cell, limit)) == Some(false);
-        let colour = effective.rtt_micros.zip(scale);
-        let colour = colour.filter(|_| effective.basis != Basis::Same);
-        let colour = colour.map(|(micros, scale)| Rgb::at(scale.place(micros)));
-        let colour = colour.filter(|_| !far);
+        let place = effective.rtt_micros.zip(scale);
+        let place = place.filter(|_| effective.basis != Basis::Same && !far);
+        let colour = place.map(|(micros, scale)| Rgb::at(scale.place(micros)));
         let ink = match colour.map(Rgb::is_bright) {
             Some(true) => "ink dark",
             Some(false) => "ink light",

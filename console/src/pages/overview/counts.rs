@@ -1,13 +1,38 @@
-//! The numbers of bindings, waiting pods and GPUs.
+//! The numbers of bindings, waiting pods, GPUs and latency agents.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
+use anyhow::{Result, bail};
 use serde::Serialize;
 use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 use tautline_core::Snapshot;
 use tautline_gpu_slice::report::{Amounts, CardSums, Total};
 
-use crate::pages::{bindings::Count, decisions::waits, gpu::useless_milli};
+use crate::{
+    admin::admin,
+    draw::{Count, error_line},
+    pages::decisions::waits,
+    source::{AdminAnswer, Component, Source},
+};
+
+/// A part of the page whose source may not answer.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Part<T> {
+    Known(T),
+    Failed { error: String },
+}
+
+impl<T> Part<T> {
+    pub fn new(read: Result<T>) -> Self {
+        match read {
+            Ok(part) => Self::Known(part),
+            Err(error) => Self::Failed {
+                error: error_line(&error),
+            },
+        }
+    }
+}
 
 /// The number of bindings by state, the worst first.
 #[derive(Debug, Serialize)]
@@ -83,17 +108,11 @@ impl Waiting {
 }
 
 /// The sums over all cards, as `tautline gpu top` counts them.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Gpu {
-    pub cards: usize,
-    pub unhealthy_cards: usize,
-    pub held_milli: i64,
-    pub idle_milli: i64,
-    /// The idle thousandths of cards that the next request is not expected to be able to use;
-    /// absent while no requests are known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub useless_milli: Option<i64>,
+    #[serde(flatten)]
+    pub sums: CardSums,
     /// The number of GPUs of which only the number is known.
     pub counted_units: i64,
     /// The number of these GPUs that are in use.
@@ -102,14 +121,10 @@ pub(super) struct Gpu {
 
 impl Gpu {
     pub fn new(totals: &[Total]) -> Self {
-        let sums = CardSums::of_all(totals);
         let mut gpu = Self {
-            cards: sums.cards,
-            unhealthy_cards: sums.unhealthy_cards,
-            held_milli: sums.held_milli,
-            idle_milli: sums.free_milli,
-            useless_milli: useless_milli(&sums),
-            ..Self::default()
+            sums: CardSums::of_all(totals),
+            counted_units: 0,
+            counted_used_units: 0,
         };
         for total in totals {
             if let Amounts::Units {
@@ -121,5 +136,62 @@ impl Gpu {
             }
         }
         gpu
+    }
+}
+
+const METRIC: &str = "tautline_latency_agents";
+
+/// The number of nodes, and of those whose agent measures the network.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Agents {
+    /// The number of agents; `None` for manifests, which have no agents.
+    pub agents: Option<u64>,
+    pub nodes: usize,
+}
+
+/// Returns the number of agents that the replica with the fewest knows, as each agent reports to
+/// all replicas.
+pub(super) async fn agents(source: &dyn Source) -> Result<Option<u64>> {
+    let answers = admin(source, Component::Latency, "/metrics").await?;
+    fewest(&answers)
+}
+
+fn fewest(answers: &[AdminAnswer]) -> Result<Option<u64>> {
+    let known: Vec<&AdminAnswer> = answers.iter().filter(|a| a.status != 404).collect();
+    let counts: Option<Vec<u64>> = known.iter().map(|a| count(a)).collect();
+    let Some(counts) = counts else {
+        bail!("a replica of the latency provider has no metric {METRIC}");
+    };
+    Ok(counts.into_iter().min())
+}
+
+fn count(answer: &AdminAnswer) -> Option<u64> {
+    let text = std::str::from_utf8(&answer.body).ok()?;
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(METRIC)?.strip_prefix(' '))?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> AdminAnswer {
+        AdminAnswer {
+            from: "pod l-1".into(),
+            status,
+            body: body.as_bytes().to_vec().into(),
+        }
+    }
+
+    #[test]
+    fn agents_are_those_of_the_replica_with_the_fewest() {
+        let text = "# HELP tautline_latency_agents Connected agents.\n\
+                    tautline_latency_agents_refused_total 9\ntautline_latency_agents 7\n";
+        let other = "tautline_latency_agents 3\n";
+        let both = [answer(200, text), answer(200, other)];
+        assert_eq!(fewest(&both).unwrap(), Some(3));
+        assert_eq!(fewest(&[answer(404, "no page")]).unwrap(), None);
+        assert!(fewest(&[answer(200, "x 1")]).is_err());
     }
 }

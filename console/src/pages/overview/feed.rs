@@ -12,11 +12,8 @@ use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
     admin::Decision,
-    draw::{self, clean, or_problem},
-    pages::{
-        bindings::{self, tone},
-        decisions,
-    },
+    draw::{self, clean, or_problem, tone},
+    links,
 };
 
 /// The maximum number of entries.
@@ -76,7 +73,7 @@ fn round(round: &Summary) -> Entry {
         kind: "round",
         object: format!("{}/{}", round.namespace, round.pod),
         text: round_text(round),
-        link: decisions::link(&round.namespace, &round.pod),
+        link: links::pod(&round.namespace, &round.pod),
         class,
     }
 }
@@ -108,7 +105,7 @@ fn action(decision: &Decision) -> Option<Entry> {
         kind: "action",
         object: decision.binding.clone(),
         text: clean(&text, MAX_TEXT_CHARS),
-        link: bindings::link(namespace, name),
+        link: links::binding(namespace, name),
         class: "near",
     })
 }
@@ -146,9 +143,9 @@ fn changed(binding: &ConstraintPolicyBinding) -> Option<Entry> {
         at: changed_at(binding)?,
         kind: "binding",
         text: clean(&text, MAX_TEXT_CHARS),
-        link: bindings::link(&namespace, &name),
+        link: links::binding(&namespace, &name),
         object: format!("{namespace}/{name}"),
-        class: tone(state),
+        class: tone(state.name()),
     })
 }
 
@@ -172,7 +169,7 @@ fn line(entry: &Entry, now: Timestamp) -> Markup {
     html! {
         li {
             span .dim { (draw::ago(entry.at, now)) }
-            span class={ "state " (entry.class) } { (kind) }
+            (draw::state(entry.class, kind))
             span { a href=(entry.link) { (clean(&entry.object, 130)) } " " (entry.text) }
         }
     }

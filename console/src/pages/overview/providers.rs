@@ -5,10 +5,10 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tautline_scheduler_extender::status::{CallStatus, LastRequest, ProviderStatus, Status};
 
-use super::Part;
+use super::counts::Part;
 use crate::{
     draw,
-    table::{Number, Text, styled_table},
+    table::{column, name, number, table, text},
 };
 
 /// The maximum number of rows of providers; the page of policies has all.
@@ -33,13 +33,11 @@ pub(super) struct Extender {
 pub(super) struct Provider {
     pub rule: String,
     /// The `namespace/name` of the Service; absent if no Service has the rule's label.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     pub addresses: usize,
     /// The addresses that some replica does not call, because they have failed repeatedly.
     pub open_breakers: Vec<String>,
     /// The newest call by any replica.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_call: Option<CallStatus>,
 }
 
@@ -102,13 +100,23 @@ pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
         @if all.is_empty() {
             p .note { "No policy has a rule, so no provider is needed." }
         } @else {
-            (styled_table(
-                "Providers",
-                "wide",
-                [Text("Rule"), Text("Service"), Text("State"), Number("Last call took"), Number("Deadline"), Text("When"),
-                    Text("Error")],
-                &html! { @for provider in all.iter().take(MAX_PROVIDERS) { (row(provider, now)) } },
-            ))
+            (table(("Providers", "wide"), &all[..all.len().min(MAX_PROVIDERS)], &[
+                name("Rule", &|provider| html! { (provider.rule) }),
+                text("Service", &|provider| html! {
+                    @match &provider.service {
+                        Some(service) => (service),
+                        None => {
+                            "none; label one: "
+                            code { "kubectl label service NAME constraint.ciena.com/constraint-" (provider.rule) "=enabled" }
+                        }
+                    }
+                }),
+                text("State", &|provider| { let (tone, text) = state(provider); draw::state(tone, &text) }),
+                number("Last call took", &|provider| of_call(provider, &|call| html! { (draw::micros(call.took_micros)) })),
+                number("Deadline", &|provider| of_call(provider, &|call| html! { (draw::micros(call.deadline_micros)) })),
+                text("When", &|provider| of_call(provider, &|call| draw::ago(draw::of_millis(call.at_unix_millis), now))),
+                column("text", "Error", &|provider| of_call(provider, &|call| html! { (call.error.as_deref().unwrap_or_default()) })),
+            ]))
             @if all.len() > MAX_PROVIDERS {
                 p { a href="/policies" { (all.len() - MAX_PROVIDERS) " more" } }
             }
@@ -116,27 +124,9 @@ pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
     }
 }
 
-fn row(provider: &Provider, now: Timestamp) -> Markup {
-    let (class, state) = state(provider);
-    let call = provider.last_call.as_ref();
-    let error = call.and_then(|c| c.error.as_deref()).unwrap_or_default();
-    html! {
-        tr {
-            th scope="row" { (provider.rule) }
-            td { @match &provider.service {
-                Some(service) => (service),
-                None => {
-                    "none; label one: "
-                    code { "kubectl label service NAME constraint.ciena.com/constraint-" (provider.rule) "=enabled" }
-                }
-            } }
-            td { span class={ "state " (class) } { (state) } }
-            td .number { @if let Some(call) = call { (draw::micros(call.took_micros)) } }
-            td .number { @if let Some(call) = call { (draw::micros(call.deadline_micros)) } }
-            td { @if let Some(call) = call { (draw::ago(draw::of_millis(call.at_unix_millis), now)) } }
-            td .text { (error) }
-        }
-    }
+/// Renders a part of the last call, if there was one.
+fn of_call(provider: &Provider, part: &dyn Fn(&CallStatus) -> Markup) -> Markup {
+    provider.last_call.as_ref().map_or_else(|| html! {}, part)
 }
 
 fn state(provider: &Provider) -> (&'static str, String) {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tautline_api::{
     ConstraintPolicyOffer,
-    constraint::TargetKind,
+    constraint::{LastEviction, TargetKind},
     display::{Enforcement, age, selector},
 };
 use tautline_core::{
@@ -15,17 +15,15 @@ use tautline_core::{
     model, providers,
 };
 
-use super::{Rule, providers::Provider, rules};
+use super::rules::{self, MAX_RULES, Provider, Rule};
 use crate::{
     Console,
     console::lists,
     draw::{self, clean_text as clean, not_known},
-    pages::bindings,
-    request::{self, PageRequest, PageResult},
+    links,
+    request::{PageRequest, PageResult},
     table::Window,
 };
-
-const MAX_RULES: usize = 64;
 
 #[derive(Serialize)]
 pub(super) struct View {
@@ -48,8 +46,7 @@ struct Row {
     grace: String,
     bindings: i64,
     compliant: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_eviction: Option<Eviction>,
+    last_eviction: Option<LastEviction>,
 }
 
 #[derive(Serialize)]
@@ -59,16 +56,7 @@ struct Target {
     selector: String,
     /// The number of objects that the target selects now, without finished pods; absent if the
     /// console does not watch the kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
     selected: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct Eviction {
-    time: Timestamp,
-    pod: String,
-    node: String,
-    binding: String,
 }
 
 pub(super) fn view(request: &PageRequest) -> PageResult<View> {
@@ -77,7 +65,7 @@ pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     let all = console.offers.list();
     let shown = all.iter().filter_map(|offer| {
         let (namespace, name) = (offer.namespace().unwrap_or_default(), offer.name_any());
-        super::is_wanted(request, &namespace, &name).then(|| {
+        rules::is_wanted(request, &namespace, &name).then(|| {
             let entry = snapshot.offer(&namespace, &name);
             let problems = problems(console, &snapshot, offer, entry);
             (offer, entry, problems)
@@ -87,7 +75,7 @@ pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     // The sort is stable: offers with problems come first, and both groups stay sorted by name.
     shown.sort_by_key(|(_, _, problems)| problems.is_empty());
     Ok(View {
-        problems: super::unusable(console, Kind::Offer),
+        problems: rules::unusable(console, Kind::Offer),
         offers: Window::new(request, &shown, |(offer, entry, problems)| {
             row(console, &snapshot, offer, *entry, problems)
         })?,
@@ -193,12 +181,7 @@ fn row(
         grace: clean(&terms.grace),
         bindings: status.binding_count,
         compliant: status.compliant_binding_count,
-        last_eviction: status.last_eviction.map(|e| Eviction {
-            time: e.time.0,
-            pod: e.pod,
-            node: e.node,
-            binding: e.binding,
-        }),
+        last_eviction: status.last_eviction,
         namespace,
     }
 }
@@ -227,7 +210,7 @@ fn card(row: &Row, now: Timestamp) -> Markup {
             h2 { (row.namespace) "/" wbr; (row.name) }
             (draw::problems(&row.problems))
             p {
-                a href=(request::link("/bindings", of_offer)) { (row.bindings) (if row.bindings == 1 { " binding" } else { " bindings" }) }
+                a href=(links::link("/bindings", of_offer)) { (row.bindings) (if row.bindings == 1 { " binding" } else { " bindings" }) }
                 ", " (row.compliant) " compliant"
             }
             dl .facts {
@@ -245,12 +228,12 @@ fn card(row: &Row, now: Timestamp) -> Markup {
                 @if let Some(eviction) = &row.last_eviction {
                     dt { "Last eviction" }
                     dd {
-                        (age::since(eviction.time, now)) " ago: pod " (eviction.pod) " from node " (eviction.node)
-                        ", for " a href=(bindings::link(&row.namespace, &eviction.binding)) { (eviction.binding) }
+                        (age::since(eviction.time.0, now)) " ago: pod " (eviction.pod) " from node " (eviction.node)
+                        ", for " a href=(links::binding(&row.namespace, &eviction.binding)) { (eviction.binding) }
                     }
                 }
             }
-            @if !row.rules.is_empty() { (rules(&row.namespace, &row.rules, true)) }
+            @if !row.rules.is_empty() { (rules::render(&row.namespace, &row.rules, true)) }
         }
     }
 }

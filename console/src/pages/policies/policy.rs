@@ -6,15 +6,15 @@ use serde::Serialize;
 use tautline_api::ConstraintPolicy;
 use tautline_core::index::Kind;
 
-use super::{Rule, offer_link, providers::Provider, rules};
+use super::rules::{self, MAX_RULES, Provider, Rule};
 use crate::{
     console::lists,
     draw::{clean_text as clean, joined, not_known, problems},
+    links,
     request::{PageRequest, PageResult},
     table::Window,
 };
 
-const MAX_RULES: usize = 64;
 const MAX_USERS: usize = 8;
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) fn view(request: &PageRequest) -> PageResult<View> {
     let namespace = |p: &ConstraintPolicy| p.metadata.namespace.clone().unwrap_or_default();
     let shown = all
         .iter()
-        .filter(|p| super::is_wanted(request, &namespace(p), &p.name_any()));
+        .filter(|p| rules::is_wanted(request, &namespace(p), &p.name_any()));
     let mut shown: Vec<&Arc<ConstraintPolicy>> = shown.collect();
     // The sort is stable: policies with problems come first, and both groups stay sorted by name.
     shown.sort_by_cached_key(|policy| {
@@ -79,7 +79,7 @@ pub(super) fn view(request: &PageRequest) -> PageResult<View> {
         }
     })?;
     Ok(View {
-        problems: super::unusable(console, Kind::Policy),
+        problems: rules::unusable(console, Kind::Policy),
         policies,
     })
 }
@@ -102,11 +102,11 @@ pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
 }
 
 fn card(row: &Row) -> Markup {
-    let offer = |name: &String| html! { a href=(offer_link(&row.namespace, name)) { (name) } };
+    let offer = |name: &String| html! { a href=(links::offer(&row.namespace, name)) { (name) } };
     html! {
         section .tile {
             h2 { (row.namespace) "/" wbr; (row.name) }
-            (rules(&row.namespace, &row.rules, false))
+            (rules::render(&row.namespace, &row.rules, false))
             p .dim {
                 @if row.offers.is_empty() { "No offer names it: it has no effect." }
                 @else {

@@ -202,6 +202,12 @@ impl MatrixReport {
         Ok(Self::of_groups(names, pool))
     }
 
+    /// Returns whether no time is known.
+    pub fn is_empty(&self) -> bool {
+        let mut cells = self.cells.iter().flatten();
+        cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
+    }
+
     /// Returns a matrix of groups instead of nodes: the medians over the pairs of their members,
     /// without those of a node and itself. A group has a label and the names of its members.
     pub fn grouped(&self, groups: &[(String, Vec<&str>)]) -> Self {

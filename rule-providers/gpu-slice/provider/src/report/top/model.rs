@@ -218,15 +218,18 @@ impl CardSums {
             Amounts::Cards(sums) => Some(sums),
             Amounts::Units { .. } => None,
         });
-        let all = sums.reduce(|a, b| Self {
+        let sum = sums.reduce(|a, b| Self {
             cards: a.cards + b.cards,
             unhealthy_cards: a.unhealthy_cards + b.unhealthy_cards,
             held_milli: a.held_milli + b.held_milli,
             free_milli: a.free_milli + b.free_milli,
-            fragmented_milli: Option::zip(a.fragmented_milli, b.fragmented_milli)
-                .map(|(a, b)| a + b),
+            fragmented_milli: None,
             fragmented: Option::zip(a.fragmented, b.fragmented).map(|(a, b)| a + b),
         });
-        all.unwrap_or_default()
+        let all = sum.unwrap_or_default();
+        Self {
+            fragmented_milli: all.fragmented.map(|milli| milli.round() as i64),
+            ..all
+        }
     }
 }

@@ -1,13 +1,15 @@
+//! Renders the matrix of a round's nodes and rules, and the map of all nodes.
+
 use maud::{Markup, html};
 
+use super::{
+    matrix::{Cell, CellState, MAX_COST_LEVEL, MapRow, Row, Verdict, cost_text},
+    round::{Round, SHOWS},
+};
 use crate::{
-    draw::clean,
-    pages::decisions::{
-        matrix::{Cell, CellState, MAX_COST_LEVEL, MapRow, Row, Verdict, cost_text},
-        round::{Round, SHOWS},
-    },
+    draw::{clean, state},
     request::PageRequest,
-    table::{Number, Text, styled_table},
+    table::frame,
 };
 
 pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
@@ -102,23 +104,20 @@ fn class(state: CellState) -> String {
 }
 
 fn table(round: &Round, request: &PageRequest) -> Markup {
-    let mut columns = vec![
-        Number("Rank"),
-        Text("Node"),
-        Text("Verdict"),
-        Number("Score"),
+    let columns = [
+        ("number", "Rank"),
+        ("", "Node"),
+        ("", "Verdict"),
+        ("number", "Score"),
     ];
-    columns.extend(round.columns.iter().map(|rule| Text(rule)));
-    styled_table(
-        "Nodes and rules",
-        "wide matrix",
-        columns,
-        &html! { @for row in &round.nodes.rows { (line(row, round, request)) } },
-    )
+    let rules = round.columns.iter().map(|rule| ("", rule.as_str()));
+    let rows = html! { @for row in &round.nodes.rows { (line(row, round, request)) } };
+    let style = ("Nodes and rules", "wide matrix");
+    frame(style, columns.into_iter().chain(rules), &rows)
 }
 
 fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
-    let (state, verdict) = match row.verdict {
+    let (tone, verdict) = match row.verdict {
         Verdict::Chosen => ("good", "the pod is here"),
         Verdict::Offered => ("good", "offered"),
         Verdict::Usable => ("none", "usable"),
@@ -134,10 +133,10 @@ fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
                 a href={ (request.link("node", Some(&row.node))) "#why" } title="Why not this node?" { (clean(&row.node, 80)) }
             }
             td {
-                @if !verdict.is_empty() { span class={ "state " (state) } { (verdict) } " " }
+                @if !verdict.is_empty() { (state(tone, verdict)) " " }
                 @match &row.reason {
                     Some(reason) if row.verdict == Verdict::KeptOut => (reason),
-                    Some(reason) => span .state.bad { (reason) },
+                    Some(reason) => (state("bad", reason)),
                     None => {},
                 }
             }

@@ -1,33 +1,35 @@
 use maud::{Markup, html};
 use tautline_latency::report::{
-    Basis, By,
-    units::{exact, short},
+    Basis, By, TopReport,
+    units::{age, exact, percent, short},
     words::marked_figure,
 };
 
 use super::{
-    super::{limit, pair_link, tiles::Tiles, worst},
-    Level, MAX_NAME_CHARS, Network, Pair, View,
-    counts::Within,
+    limit,
+    network::{MAX_NAME_CHARS, Network, Pair, View, Within},
+    scope::Level,
+    tiles::{Tiles, is_within},
 };
 use crate::{
-    draw::{clean, joined},
-    request::{PageRequest, link},
-    table::{Number, Text, table},
+    draw::{badge, clean, joined, state},
+    links::{self, link},
+    request::PageRequest,
+    table::{column, name, number, only_if, table, text},
 };
 
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         (place(view, request))
         @match &view.network {
-            Some(network) if network.is_empty() => (nothing_known(&view.level)),
+            Some(network) if network.matrix.is_empty() => (nothing_known(&view.level)),
             Some(network) => (network_part(view, network, request)),
             None => (no_provider(view.error.as_deref())),
         }
         @if view.network.is_some() {
             h2 #worst { "The worst pairs under active rules" }
             @if let Some(error) = &view.worst_error { p .error role="status" { (error) } }
-            @if let Some(report) = &view.worst { (worst::render(report)) }
+            @if let Some(report) = &view.worst { (worst(report)) }
         }
     }
 }
@@ -105,7 +107,7 @@ fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup
 
 fn counted(view: &View, network: &Network) -> Markup {
     let counts = &network.counts;
-    let what = match (network.matrix.by, network.groups.is_empty()) {
+    let what = match (network.matrix.by, !network.is_grouped) {
         (By::Node, _) => "nodes",
         (By::Zone, true) => "zones",
         (By::Zone, false) => "groups",
@@ -133,7 +135,7 @@ fn within_rest(within: &Within, names: usize, what: &str) -> Markup {
 
 fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let names = &network.matrix.names;
-    let is_single = network.groups.is_empty();
+    let is_single = !network.is_grouped;
     // Groups of zones have no page.
     let has_pages = is_single || !matches!(view.level, Level::Zones);
     let row = |i: usize| match &view.level {
@@ -167,7 +169,7 @@ fn page_of(
     let (from, to) = (names.get(i)?, names.get(j)?);
     match &view.level {
         Level::Zones => Some(zones_link(request, from, Some(to))),
-        _ if network.groups.is_empty() => (i != j).then(|| pair_link(from, to)),
+        _ if !network.is_grouped => (i != j).then(|| links::pair(from, to)),
         Level::OneNode { .. } => None,
         Level::Nodes {
             zone, to, groups, ..
@@ -188,57 +190,39 @@ fn page_of(
 
 fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let of_nodes = network.matrix.by == By::Node;
-    let mut columns = vec![Text("Pair"), Number("RTT"), Text("Source")];
-    if !of_nodes {
-        columns.extend(["p10 to p90", "Pairs measured", "Unreachable"].map(Number));
-    }
-    columns.extend(view.limit_micros.map(|_| Text("Limit")));
-    let rows = html! {
-        @for pair in &network.pairs.rows {
-            @let page = match view.level {
-                Level::Zones => Some(zones_link(request, &pair.from, Some(&pair.to))),
-                _ => page_of(view, network, request, pair.at),
-            };
-            (pair_row(pair, page, view, of_nodes))
-        }
+    let pair = |pair: &Pair| {
+        let page = match view.level {
+            Level::Zones => Some(zones_link(request, &pair.from, Some(&pair.to))),
+            _ => page_of(view, network, request, pair.at),
+        };
+        let name = html! {
+            (pair.from)
+            @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (pair.to) }
+        };
+        html! { @if let Some(page) = page { a href=(page) { (name) } } @else { (name) } }
     };
-    table(columns, &rows)
-}
-
-fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> Markup {
-    let cell = &pair.cell;
-    let name = html! {
-        (pair.from)
-        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (pair.to) }
+    let limit = |pair: &Pair| match is_within(&pair.cell, view.limit_micros.unwrap_or(u64::MAX)) {
+        Some(true) => state("good", "holds"),
+        Some(false) => state("bad", "too far"),
+        None => state("none", "unknown"),
     };
-    let range = cell.p10_micros.zip(cell.p90_micros);
+    let rows = &network.pairs.rows;
     html! {
-        tr {
-            th scope="row" {
-                @if let Some(page) = page { a href=(page) { (name) } } @else { (name) }
-            }
-            td .number {
-                @match cell.effective.basis {
-                    Basis::Unreachable => "unreachable",
-                    _ => (marked_figure(cell.effective)),
-                }
-            }
-            td .lat-source { (cell.effective.basis.words()) }
-            @if !of_nodes {
-                td .number { @if let Some((low, high)) = range { (short(low)) " to " (short(high)) } @else { "-" } }
-                td .number { (cell.measured_pairs) }
-                td .number { (cell.unreachable_pairs) }
-            }
-            @if let Some(limit) = view.limit_micros {
-                td {
-                    @match super::tiles::is_within(cell, limit) {
-                        Some(true) => span .state.good { "holds" },
-                        Some(false) => span .state.bad { "too far" },
-                        None => span .state.none { "unknown" },
-                    }
-                }
-            }
-        }
+        (table(("", ""), rows, &[
+            name("Pair", &pair),
+            number("RTT", &|pair| match pair.cell.effective.basis {
+                Basis::Unreachable => html! { "unreachable" },
+                _ => html! { (marked_figure(pair.cell.effective)) },
+            }),
+            column("lat-source", "Source", &|pair| html! { (pair.cell.effective.basis.words()) }),
+            only_if(!of_nodes, number("p10 to p90", &|pair| match pair.cell.p10_micros.zip(pair.cell.p90_micros) {
+                Some((low, high)) => html! { (short(low)) " to " (short(high)) },
+                None => html! { "-" },
+            })),
+            only_if(!of_nodes, number("Pairs measured", &|pair| html! { (pair.cell.measured_pairs) })),
+            only_if(!of_nodes, number("Unreachable", &|pair| html! { (pair.cell.unreachable_pairs) })),
+            only_if(view.limit_micros.is_some(), text("Limit", &limit)),
+        ]))
     }
 }
 
@@ -271,9 +255,47 @@ fn no_provider(error: Option<&str>) -> Markup {
     }
 }
 
-impl Network {
-    fn is_empty(&self) -> bool {
-        let mut cells = self.matrix.cells.iter().flatten();
-        cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
+/// Renders the pairs that active rules name, the worst first.
+fn worst(report: &TopReport) -> Markup {
+    let figure = |micros: Option<u64>| html! { (micros.map_or("-".to_owned(), short)) };
+    let share = |share: Option<f64>| html! { (share.map_or("-".to_owned(), percent)) };
+    html! {
+        @if report.pairs.is_empty() {
+            p .note {
+                "No active rule of latency names a pair of nodes. Bindings are evaluated every period of their offer; "
+                a href="/policies" { "Policies" } " shows the offers."
+            }
+        } @else {
+            (table(("", ""), &report.pairs, &[
+                text("Compliance", &|pair| badge(&pair.compliance)),
+                name("Pair", &|pair| html! {
+                    a href=(links::pair(&pair.from, &pair.to)) { (pair.from) " – " (pair.to) }
+                }),
+                text("Rule", &|pair| html! { (pair.rule) }),
+                number("RTT", &|pair| match pair.effective.basis {
+                    Basis::Unreachable => html! { "unreachable" },
+                    Basis::Same => html! { "0" },
+                    _ => html! { (marked_figure(pair.effective)) },
+                }),
+                number("Request", &|pair| figure(pair.request_micros)),
+                number("Limit", &|pair| figure(pair.limit_micros)),
+                number("Of the limit", &|pair| share(pair.limit_share)),
+                number("Directions apart", &|pair| share(pair.apart)),
+                number("Last sample", &|pair| match pair.age_micros {
+                    Some(micros) => html! { (age(micros)) " ago" },
+                    None => html! { "-" },
+                }),
+            ]))
+            p .dim {
+                @if report.named > report.pairs.len() {
+                    "The worst " (report.pairs.len()) " of " (report.named) " pairs under active rules. "
+                }
+                @if report.pairs.iter().any(|p| p.effective.basis == Basis::Estimated) {
+                    "~ is predicted: evaluations use no prediction. "
+                }
+                code { "tautline latency top" } " prints them; " a href="/bindings?compliance=Violation" { "bindings in violation" }
+                " have the pods."
+            }
+        }
     }
 }
