@@ -1,22 +1,25 @@
 mod nodes;
 mod report;
-mod text;
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, fmt::Write, process::ExitCode};
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
 use tautline_api::convert;
-use tautline_core::model::Pod;
 use tautline_gpu_placement::policy::PolicyName as Policy;
+use tautline_gpu_slice::{inspection::RequestSummary, report::format};
 
-use self::report::PodExplanation;
-use super::source::{Source, SourceArgs};
+use self::{
+    nodes::NodeReport,
+    report::{HeldCard, PodExplanation, RuleReport},
+};
+use super::source::SourceArgs;
 use crate::{
     EXIT_NO,
+    manifests::find_pod,
     output::{self, Output},
-    pod_name::{PodName, absent},
+    pod_name::PodName,
     scope::NamespaceArgs,
+    table::{field, section, table},
 };
 
 #[derive(clap::Args)]
@@ -39,17 +42,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let name = &args.pod.name;
     let named = args.pod.namespace(args.namespace.named())?;
-    let source = args.source.read(Some(name)).await?;
+    let source = args.source.read(true).await?;
     let namespace = named.unwrap_or(&source.namespace);
-    let Some(pod) = find(&source, namespace) else {
-        let others = source
-            .named
-            .iter()
-            .map(|p| p.metadata.namespace.as_deref().unwrap_or("default"));
-        note!("error: {}", absent(namespace, name, others));
-        return Ok(ExitCode::from(EXIT_NO));
+    // Only waiting pods have their placement constraints, so the pod is read as if it waited.
+    let pod = match find_pod(&source.items, namespace, &args.pod.name) {
+        Ok(pod) => convert::pod(&pod),
+        Err(absent) => {
+            note!("error: {absent}");
+            return Ok(ExitCode::from(EXIT_NO));
+        }
     };
     let explained = PodExplanation::new(source.snapshot, &pod, args.policy)?;
     output::print(args.output, &explained, |e| e.text(args.nodes))?;
@@ -61,14 +63,188 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// Finds the pod, as if it had no node: only waiting pods have their placement constraints.
-fn find(source: &Source, namespace: &str) -> Option<Pod> {
-    let of = |p: &&ApiPod| p.metadata.namespace.as_deref().unwrap_or("default") == namespace;
-    let mut pod = source.named.iter().find(of)?.clone();
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
+impl PodExplanation {
+    fn text(&self, most_nodes: usize) -> String {
+        let mut out = field("Pod", &format!("{}/{}", self.namespace, self.pod));
+        out += &field("Node", &self.place());
+        out += &field("Policy", self.policy);
+        if !self.cards.is_empty() {
+            let header = ["CARD", "PRODUCT", "HOLDS", "FREE", "HEALTH", "SHARED WITH"];
+            let rows = self.cards.iter().map(HeldCard::row).collect();
+            out += &section("Cards", &header, rows);
+        }
+        for missing in &self.missing_policies {
+            let (offer, policy) = (&missing.offer, &missing.policy);
+            out += &field(
+                "Warning",
+                &format!("offer {offer} names policy {policy}, which does not exist"),
+            );
+        }
+        if !self.other_rules.is_empty() {
+            let rules = self.other_rules.join(", ");
+            let text =
+                format!("{rules}: also apply when the pod is placed; see `tautline plan --pod`");
+            out += &field("Other rules", &text);
+        }
+        for rule in &self.rules {
+            out += "\n";
+            out += &rule.text(most_nodes, !self.cards.is_empty());
+        }
+        if self.rules.len() > 1 {
+            let usable = match self.usable_nodes.as_slice() {
+                [] => "none".to_owned(),
+                some => some.join(", "),
+            };
+            out += "\n";
+            out += &field("Usable to all", &usable);
+        }
+        out
     }
-    Some(convert::pod(&pod))
+
+    fn place(&self) -> String {
+        match (&self.node, self.usable_nodes.as_slice()) {
+            _ if self.finished => "none: the pod has finished, and holds nothing".into(),
+            (Some(node), _) => node.clone(),
+            (None, []) => "none: the pod waits, and no node can host it now".into(),
+            (None, [only]) => format!("none: the pod waits; {only} could host it now"),
+            (None, some) => {
+                let all = some.len();
+                let best = match self.rules.as_slice() {
+                    [_] => format!(", {} best", some[0]),
+                    _ => String::new(),
+                };
+                format!("none: the pod waits; {all} nodes could host it now{best}")
+            }
+        }
+    }
+}
+
+impl HeldCard {
+    fn row(&self) -> Vec<String> {
+        let guess = if self.card_is_guessed { "~" } else { "" };
+        let with = self
+            .shared_with
+            .iter()
+            .map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
+        vec![
+            format!("{guess}{}", self.card),
+            self.product.clone(),
+            format::milli(self.milli),
+            format::milli(self.free_milli),
+            self.health.clone(),
+            with.collect::<Vec<_>>().join(", "),
+        ]
+    }
+}
+
+impl RuleReport {
+    fn text(&self, most_nodes: usize, holds: bool) -> String {
+        let mut out = field("Rule", &self.title());
+        if let Some(error) = &self.error {
+            return out + &field("Error", error);
+        }
+        if let Some(summary) = &self.need {
+            out += &field("Need", &need(summary, holds));
+        }
+        if let Some(state) = &self.state {
+            out += &field("State", &format!("{}: {}", state.compliance, state.reason));
+        }
+        out += &field("Nodes", &self.counts());
+        out += &marked(&self.nodes[..self.nodes.len().min(most_nodes)]);
+        let hidden = self.nodes.len().saturating_sub(most_nodes);
+        if hidden > 0 {
+            _ = writeln!(
+                out,
+                "  ... and {}; -o json shows all",
+                format::count(hidden, "more node")
+            );
+        }
+        out
+    }
+
+    fn title(&self) -> String {
+        let (Some(offer), Some(policy)) = (&self.offer, &self.policy) else {
+            return "no rule governs the pod; its own requests count".into();
+        };
+        let mut text = format!("gpu-slice of policy {policy}, offer {offer}");
+        for (name, value) in [("request", &self.request), ("limit", &self.limit)] {
+            if !value.is_empty() {
+                _ = write!(text, ", {name} {value}");
+            }
+        }
+        text
+    }
+
+    /// Returns the counts of nodes, such as "3 of 7 usable, 4 GpuBusy".
+    fn counts(&self) -> String {
+        let usable = self.nodes.iter().filter(|n| n.usable).count();
+        let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+        for code in self
+            .nodes
+            .iter()
+            .filter(|n| !n.usable)
+            .filter_map(|n| n.code)
+        {
+            *codes.entry(code).or_default() += 1;
+        }
+        let mut text = format!("{usable} of {} usable", self.nodes.len());
+        for (code, count) in codes {
+            _ = write!(text, ", {count} {code}");
+        }
+        text
+    }
+}
+
+/// Describes the GPUs that a pod requests; `holds` is true if it has cards.
+fn need(need: &RequestSummary, holds: bool) -> String {
+    let mut text = match &need.gpu {
+        Some(gpu) => gpu.clone(),
+        // The cards were allocated under a rule that no longer governs the pod, or not by
+        // Tautline.
+        None if holds => "no GPU is requested, but the pod has cards".into(),
+        None => "no GPU".into(),
+    };
+    if !need.models.is_empty() {
+        _ = write!(text, " of {}", need.models.join(" or "));
+    }
+    if need.cpu_milli > 0 {
+        _ = write!(text, ", {} CPU", format::cores(need.cpu_milli));
+    }
+    if need.memory_bytes > 0 {
+        _ = write!(text, ", {} memory", format::bytes(need.memory_bytes));
+    }
+    if let Some(least) = &need.minimum {
+        _ = write!(text, "; {least} is enough when the node degrades");
+    }
+    text
+}
+
+impl NodeReport {
+    fn row(&self) -> Vec<String> {
+        let guess = match (self.cards_are_guessed, self.cards.is_empty()) {
+            (true, false) => "~",
+            _ => "",
+        };
+        vec![
+            self.node.clone(),
+            self.code.unwrap_or("usable").to_owned(),
+            self.policy_cost.map(|c| c.to_string()).unwrap_or_default(),
+            format!("{guess}{}", self.cards.join(",")),
+            self.detail.clone(),
+        ]
+    }
+}
+
+/// Writes a line for each node, with a mark before the pod's own node.
+fn marked(nodes: &[NodeReport]) -> String {
+    let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
+    let text = table(&header, nodes.iter().map(NodeReport::row));
+    let marks = nodes.iter().map(|n| if n.own { " >" } else { "  " });
+    let mut out = String::new();
+    for (line, mark) in text.lines().zip(["  "].into_iter().chain(marks)) {
+        _ = writeln!(out, "{mark} {line}");
+    }
+    out
 }
 
 #[cfg(test)]

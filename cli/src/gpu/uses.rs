@@ -1,16 +1,12 @@
 //! Reads the use of the cards, which the agents on the nodes report to the provider.
 
-use anyhow::Result;
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_gpu_placement::inventory::CardPool;
 use tautline_gpu_slice::{Inspection, report::Uses};
 use tautline_runtime::error_text::error_text;
 
 use super::source::SourceArgs;
-use crate::{
-    replicas::{self, Answer},
-    scope,
-};
+use crate::{replicas::ReplicaArgs, scope};
 
 const PATH: &str = "/gpu/use";
 const PROVIDER: &str = "tautline-gpu-slice";
@@ -35,35 +31,22 @@ impl UseArgs {
         if url.is_none() && (source.is_manifests() || !pools.any(CardPool::has_agent)) {
             return Uses::default();
         }
-        let answers = self.answers(source, url).await;
-        let uses = answers.and_then(|all| merge(&all));
-        uses.unwrap_or_else(|error| {
+        let replicas = ReplicaArgs {
+            tautline_namespace: self.tautline_namespace.clone(),
+            cluster: source.cluster.clone(),
+        };
+        let uses = replicas.get(url, &[PROVIDER], PATH).await.and_then(|all| {
+            let answers = all.iter().map(|a| (&*a.from, a.status.as_u16(), &*a.body));
+            Ok(Uses::merge(answers)?)
+        });
+        let uses = uses.unwrap_or_else(|error| {
             let error = error_text(error.as_ref());
             note!("warning: {error}; how much of the cards is used is not known");
             Uses::default()
-        })
-    }
-
-    async fn answers(&self, source: &SourceArgs, url: Option<&str>) -> Result<Vec<Answer>> {
-        match url {
-            Some(url) => Ok(vec![replicas::of_url(url, PATH).await?]),
-            None => {
-                let client = source.client().await?;
-                let namespace = &self.tautline_namespace;
-                replicas::of_pods(client, namespace, &[PROVIDER], PATH).await
-            }
+        });
+        for from in uses.without_page() {
+            note!("warning: {from} does not exist; is it a provider of this version?");
         }
+        uses
     }
-}
-
-/// Merges the answers of the replicas, and names replicas of an earlier version on standard error.
-fn merge(answers: &[Answer]) -> Result<Uses> {
-    let answers = answers
-        .iter()
-        .map(|a| (&*a.from, a.status.as_u16(), &*a.body));
-    let uses = Uses::merge(answers)?;
-    for from in uses.without_page() {
-        note!("warning: {from} does not exist; is it a provider of this version?");
-    }
-    Ok(uses)
 }

@@ -5,7 +5,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use tautline_latency::report::{Basis, MatrixReport};
+use tautline_latency::report::MatrixReport;
 
 use super::{heat, source::SourceArgs, svg::svg};
 use crate::{
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             heat::map(report, heat::Canvas::of_stdout())
         })?,
     }
-    if is_empty(&report) {
+    if report.is_empty() {
         note!(
             "no measurements and no tables; run `tautline agent latency` on the nodes, or \
              configure a table"
@@ -56,11 +56,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_empty(report: &MatrixReport) -> bool {
-    let mut cells = report.cells.iter().flatten();
-    cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
 }
 
 fn write(path: &Path, svg: &str) -> Result<()> {

@@ -1,8 +1,9 @@
-use std::{cmp::Reverse, fmt::Write};
+use std::cmp::Reverse;
 
 use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
+use tautline_console::link;
 
 use crate::replicas::{Answer, ReplicaArgs};
 
@@ -23,7 +24,10 @@ impl SourceArgs {
         report: &str,
         fields: &[(&str, Option<&str>)],
     ) -> Result<Option<T>> {
-        let path = format!("/latency/{report}{}", query(fields));
+        let fields = fields
+            .iter()
+            .filter_map(|(name, value)| Some((*name, (*value)?)));
+        let path = link(&format!("/latency/{report}"), fields);
         let url = self.url.as_deref();
         let mut answers = self.replicas.get(url, &["tautline-latency"], &path).await?;
         // Each replica answers for all agents, but a replica that has just started may know less.
@@ -48,46 +52,5 @@ impl SourceArgs {
             ),
             other => bail!("{from} answered {other}: {}", message.trim()),
         }
-    }
-}
-
-/// Returns `?a=b&c=d` for the fields that have a value.
-fn query(fields: &[(&str, Option<&str>)]) -> String {
-    let mut text = String::new();
-    for (name, value) in fields {
-        let Some(value) = value else { continue };
-        text.push(if text.is_empty() { '?' } else { '&' });
-        text += name;
-        text.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b',' => {
-                    text.push(char::from(byte));
-                }
-                // Writing to a String cannot fail.
-                other => _ = write!(text, "%{other:02X}"),
-            }
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn query_escapes_values() {
-        assert_eq!(query(&[("a", None)]), "");
-        let fields = [
-            ("by", Some("node")),
-            ("zone", None),
-            ("nodes", Some("a-1,b.c")),
-        ];
-        assert_eq!(query(&fields), "?by=node&nodes=a-1,b.c");
-        assert_eq!(
-            query(&[("to", Some("x&y=ü #"))]),
-            "?to=x%26y%3D%C3%BC%20%23"
-        );
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tautline_core::{model::Pod, node_filter::NodeFilter};
 use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeReport {
     pub(super) node: String,
@@ -69,14 +69,7 @@ fn node_report(
     let mut answer = NodeReport {
         own: own == Some(name.as_str()),
         node: name,
-        usable: false,
-        code: None,
-        detail: String::new(),
-        freeable: false,
-        cost: None,
-        policy_cost: None,
-        cards: Vec::new(),
-        cards_are_guessed: false,
+        ..NodeReport::default()
     };
     match fit {
         Fit::Unusable(unfit) => {

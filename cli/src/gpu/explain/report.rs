@@ -9,11 +9,11 @@ use tautline_core::{
     Snapshot,
     model::{Pod, key},
 };
-use tautline_gpu_placement::{inventory::UNHEALTHY, policy::PolicyName as Policy};
+use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_gpu_slice::{
     Config, Inspection,
     inspection::{Question, RequestSummary},
-    report::format,
+    report::{HolderTop, NodeTop},
 };
 use tautline_sdk::{EvaluationRequest, Reference};
 
@@ -53,6 +53,9 @@ pub(super) struct HeldCard {
     pub(super) card_is_guessed: bool,
     pub(super) free_milli: i64,
     pub(super) shared_with: Vec<Sharer>,
+    /// The fault, `over-committed`, or `ok`.
+    #[serde(skip)]
+    pub(super) health: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,7 +72,7 @@ pub(super) struct MissingPolicy {
     pub(super) policy: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleReport {
     /// The offer; absent if no rule governs the pod, so that its own requests count.
@@ -83,24 +86,10 @@ pub(super) struct RuleReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) need: Option<RequestReport>,
+    pub(super) need: Option<RequestSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<ComplianceReport>,
     pub(super) nodes: Vec<NodeReport>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct RequestReport {
-    /// The requested GPU; absent if no GPU is requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gpu: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) least: Option<String>,
-    pub(super) models: Vec<String>,
-    pub(super) by_rule: bool,
-    pub(super) cpu_milli: i64,
-    pub(super) memory_bytes: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -179,19 +168,15 @@ impl RuleReport {
             policy: by.map(|(_, policy)| policy.to_string()),
             request: rule.request.clone(),
             limit: rule.limit.clone(),
-            error: None,
-            need: None,
-            state: None,
-            nodes: Vec::new(),
+            ..Self::default()
         };
-        let summary = match inspection.request_summary(&question.ask) {
-            Ok(summary) => summary,
+        match inspection.request_summary(&question.ask) {
+            Ok(summary) => answer.need = Some(summary),
             Err(error) => {
                 answer.error = Some(error.to_string());
                 return Ok(answer);
             }
-        };
-        answer.need = Some(RequestReport::of(summary));
+        }
         let fits = inspection.fits(&question.ask)?;
         answer.nodes = nodes::node_reports(inspection, fits, pod, node);
         if node.is_some() {
@@ -210,48 +195,30 @@ impl RuleReport {
     }
 }
 
-impl RequestReport {
-    fn of(summary: RequestSummary) -> Self {
-        Self {
-            gpu: summary.gpu,
-            least: summary.minimum,
-            models: summary.models.iter().map(|m| m.to_string()).collect(),
-            by_rule: summary.by_rule,
-            cpu_milli: summary.cpu_milli,
-            memory_bytes: summary.memory_bytes,
-        }
-    }
-}
-
-/// The pod's cards, and the other pods on them.
+/// Returns the pod's cards, and the other pods on them.
 fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
     let name = key(&pod.namespace, &pod.name);
     let mut cards = Vec::new();
     let nodes = inspection.nodes();
-    let pools = nodes.iter().filter(|n| Some(&**n.name) == node);
-    for pool in pools.flat_map(|n| &n.inventory.pools) {
-        for card in &pool.cards {
-            let mut own = card.holders.iter().filter(|h| *h.pod == *name).peekable();
-            let Some(first) = own.peek() else { continue };
-            let others = card.holders.iter().filter(|h| *h.pod != *name);
+    let own = nodes.iter().filter(|n| Some(&**n.name) == node);
+    let own = own.map(|n| NodeTop::new(n, inspection.snapshot(), None, None));
+    for pool in own.flat_map(|node| node.pools) {
+        for card in pool.cards {
+            let health = card.health().to_owned();
+            let (own, others): (Vec<_>, Vec<_>) =
+                card.holders.into_iter().partition(|h| h.pod == name);
+            let Some(first) = own.first() else { continue };
+            let sharer = |HolderTop { pod, milli, .. }| Sharer { pod, milli };
             cards.push(HeldCard {
-                card: card.name.to_string(),
-                product: format::product(&pool.kind.product).to_owned(),
-                healthy: card.fault.is_none(),
-                fault: card
-                    .fault
-                    .as_deref()
-                    .filter(|f| *f != UNHEALTHY)
-                    .map(str::to_owned),
-                card_is_guessed: !first.annotated,
-                milli: own.map(|h| i64::from(h.milli)).sum(),
-                free_milli: i64::from(card.left_milli()),
-                shared_with: others
-                    .map(|h| Sharer {
-                        pod: h.pod.to_string(),
-                        milli: i64::from(h.milli),
-                    })
-                    .collect(),
+                card: card.card,
+                product: pool.product.clone(),
+                healthy: card.healthy,
+                fault: card.fault,
+                card_is_guessed: first.card_is_guessed,
+                milli: own.iter().map(|h| h.milli).sum(),
+                free_milli: card.free_milli,
+                shared_with: others.into_iter().map(sharer).collect(),
+                health,
             });
         }
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, model::Pod};
 
 use super::*;
 use crate::gpu::tests::fixtures::{example, of};

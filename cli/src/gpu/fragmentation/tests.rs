@@ -10,7 +10,7 @@ fn report(snapshot: std::sync::Arc<tautline_core::Snapshot>) -> Fragmentation {
 #[test]
 fn fragmentation_renders_text_and_json() {
     let report = report(example());
-    insta::assert_snapshot!("fragmentation", text::text(&report));
+    insta::assert_snapshot!("fragmentation", super::text(&report));
     let json = serde_json::to_string_pretty(&report).unwrap();
     insta::assert_snapshot!("fragmentation_json", json);
 }
@@ -57,10 +57,10 @@ fn shared_card_is_not_usable_by_whole_requests() {
 fn text_reports_missing_cards_and_requests() {
     let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n"));
     assert_eq!(
-        text::text(&none),
+        super::text(&none),
         "No pod requests GPUs, so no request is expected.\n"
     );
-    let idle = text::text(&report(slices("2", &[])));
+    let idle = super::text(&report(slices("2", &[])));
     assert!(
         idle.contains("2000m of GPU are idle; without requests their use is not known."),
         "{idle}"
@@ -74,7 +74,7 @@ fn given_parts_that_are_hardly_used_are_idle() {
     // p-0 uses 14.2 GiB, p-1 1 GiB of its 40 GiB, p-2 and p-3 nothing.
     assert_eq!((given.milli, given.idle_milli), (2000, 1750));
     assert_eq!(given.idle_pods, ["ml/p-2", "ml/p-1", "ml/p-3"]);
-    let text = text::text(&report);
+    let text = super::text(&report);
     assert!(
         text.contains(
             "88% of the GPU that pods have is idle at this moment: 1750m of 2000m. Used under 5% of \

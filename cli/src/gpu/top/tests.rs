@@ -20,8 +20,8 @@ fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
 #[test]
 fn top_renders_text_and_json() {
     let top = top(example());
-    insta::assert_snapshot!("top", text::text(&top, UNICODE, None));
-    insta::assert_snapshot!("top_ascii", text::text(&top, ASCII, None));
+    insta::assert_snapshot!("top", super::text(&top, UNICODE, None));
+    insta::assert_snapshot!("top_ascii", super::text(&top, ASCII, None));
     insta::assert_snapshot!("top_json", serde_json::to_string_pretty(&top).unwrap());
 }
 
@@ -46,9 +46,9 @@ fn text_fits_the_terminal() {
 
     let top = top(example());
     let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap();
-    let whole = text::text(&top, UNICODE, None);
+    let whole = super::text(&top, UNICODE, None);
     for columns in [40, 80, 100, 120, 140] {
-        let text = text::text(&top, UNICODE, Some(columns));
+        let text = super::text(&top, UNICODE, Some(columns));
         let cards = text.split("Warnings:").next().unwrap();
         assert!(widest(cards) <= columns, "{columns}:\n{text}");
         assert_eq!(text.lines().count(), whole.lines().count(), "{columns}");
@@ -57,13 +57,13 @@ fn text_fits_the_terminal() {
             assert!(head.contains("FREE") && head.contains("HELD BY"), "{text}");
         }
     }
-    assert_eq!(text::text(&top, UNICODE, Some(1000)), whole);
+    assert_eq!(super::text(&top, UNICODE, Some(1000)), whole);
 }
 
 #[test]
 fn text_reports_faults_and_warnings() {
     let top = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"]));
-    let text = text::text(&top, ASCII, None);
+    let text = super::text(&top, ASCII, None);
     assert!(text.contains("over-committed"), "{text}");
     assert!(
         text.contains("pod ml/p-2, annotation tautline.io/gpu-devices: \"0:lots\" is no card"),
@@ -78,10 +78,10 @@ fn text_reports_faults_and_warnings() {
 #[test]
 fn top_accepts_clusters_without_gpus_or_requests() {
     let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n"));
-    assert_eq!(text::text(&empty, ASCII, None), "");
+    assert_eq!(super::text(&empty, ASCII, None), "");
     // Cards without any request: their use is not known.
     let idle = top(slices("2", &[]));
-    let text = text::text(&idle, ASCII, None);
+    let text = super::text(&idle, ASCII, None);
     assert!(
         text.contains("n      0-1    ....................   0m     2000m   -"),
         "{text}"
@@ -106,9 +106,9 @@ fn absent_node_is_reported_with_the_nodes_that_exist() {
 fn top_shows_what_is_used_beside_what_is_held() {
     let (inspection, uses) = (inspection(agents()), uses());
     let top = Top::new(&inspection, &uses, None, Order::Name);
-    insta::assert_snapshot!("top_used", text::text(&top, ASCII, None));
+    insta::assert_snapshot!("top_used", super::text(&top, ASCII, None));
     insta::assert_snapshot!("top_used_json", serde_json::to_string_pretty(&top).unwrap());
-    let narrow = text::text(&top, ASCII, Some(80));
+    let narrow = super::text(&top, ASCII, Some(80));
     let head = narrow.lines().next().unwrap();
     assert!(
         head.contains("USED") && head.contains("HELD BY"),
@@ -128,7 +128,7 @@ status: {allocatable: {tautline.io/gpu-milli: "0", nvidia.com/gpu: "0"}}
 "#;
     let inspection = inspection(of(node));
     let top = Top::new(&inspection, &uses(), None, Order::Name);
-    let text = text::text(&top, ASCII, None);
+    let text = super::text(&top, ASCII, None);
     assert!(
         text.contains("tautline.io/gpu-milli is not allocatable"),
         "{text}"

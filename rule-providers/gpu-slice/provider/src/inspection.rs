@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use serde::Serialize;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodIdentity},
@@ -80,15 +81,18 @@ pub struct Questions {
 }
 
 /// The GPUs that a pod requests, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RequestSummary {
     /// The requested GPUs, such as `2 whole cards` or `250m of one card`; `None`: no GPU is
     /// requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
     /// The minimum when the node degrades, in the same form.
+    #[serde(rename = "least", skip_serializing_if = "Option::is_none")]
     pub minimum: Option<String>,
     /// The parts of product names that a card may have; empty: any card.
-    pub models: Arc<[Arc<str>]>,
+    pub models: Vec<String>,
     /// True if the rule states the request; otherwise the pod does.
     pub by_rule: bool,
     /// The requested CPU, in thousandths of a core.
@@ -255,7 +259,7 @@ impl Inspection {
         Ok(RequestSummary {
             gpu: text(&request.amount),
             minimum: request.minimum.as_ref().and_then(text),
-            models: request.models,
+            models: request.models.iter().map(ToString::to_string).collect(),
             by_rule: request.by_rule,
             cpu_milli: request.cpu_milli,
             memory_bytes: request.memory_bytes,
