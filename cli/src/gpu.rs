@@ -3,7 +3,6 @@ mod explain;
 mod fragmentation;
 mod source;
 mod top;
-mod uses;
 
 use std::process::ExitCode;
 

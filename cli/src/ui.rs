@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tautline_console::{Console, quote};
 use tautline_core::trust::TrustedNamespaces;
-use tautline_runtime::{error_text::error_text, manifest_files, tasks::Tasks};
+use tautline_runtime::{error_text::error_text, http::Limits, manifest_files, tasks::Tasks};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -106,7 +106,8 @@ async fn of_manifests(
 pub(crate) fn serve(listener: TcpListener, console: Arc<Console>, tasks: &mut Tasks) -> Result<()> {
     let address = listener.local_addr()?;
     let stop = tasks.stop_token();
-    tasks.spawn("console", tautline_console::serve(listener, console, stop));
+    let serve = tautline_console::serve(Limits::default(), listener, console, stop);
+    tasks.spawn("console", serve);
     output::write(&format!("http://{address}\n"))
 }
 

@@ -24,9 +24,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of checks after which pages with data of servers instead of the API are refreshed.
 const CHECKS_PER_TICK: u64 = 5;
 
-/// The names of the events, as in `hx-trigger="sse:pods"`.
+/// The names of the events; a page of pods is refreshed by [`TICKS`].
 pub(crate) const NODES: &str = "nodes";
-pub(crate) const PODS: &str = "pods";
 pub(crate) const POLICIES: &str = "policies";
 pub(crate) const BINDINGS: &str = "bindings";
 pub(crate) const TICKS: &str = "tick";
@@ -67,7 +66,6 @@ impl Seen {
             || !Arc::ptr_eq(&self.policies, &before.policies);
         let kinds = [
             (NODES, changed(&[Kind::Node])),
-            (PODS, changed(&[Kind::Pod])),
             (POLICIES, lists || changed(&services)),
             (BINDINGS, !Arc::ptr_eq(&self.bindings, &before.bindings)),
         ];
@@ -79,7 +77,7 @@ impl Seen {
 /// Returns the stream of events as a response.
 pub(crate) fn answer(console: Arc<Console>) -> Response<Body> {
     // Changes before this connection are not known, so every kind is sent at first.
-    let first = stream::iter([NODES, PODS, POLICIES, BINDINGS]);
+    let first = stream::iter([NODES, POLICIES, BINDINGS]);
     let checks = stream::unfold((Seen::new(&console), 1), move |(before, check)| {
         let console = Arc::clone(&console);
         async move {

@@ -42,14 +42,6 @@ const HEADERS: [(&str, &str); 8] = [
 /// # Errors
 /// It never fails so far.
 pub async fn serve(
-    listener: TcpListener,
-    console: Arc<Console>,
-    stop: CancellationToken,
-) -> Result<()> {
-    serve_within(Limits::default(), listener, console, stop).await
-}
-
-async fn serve_within(
     limits: Limits,
     listener: TcpListener,
     console: Arc<Console>,
@@ -148,7 +140,7 @@ mod tests {
             CancellationToken::new(),
             Arc::new(console("", FakeSource::default())),
         );
-        tokio::spawn(serve_within(limits, listener, console, stop.clone()));
+        tokio::spawn(serve(limits, listener, console, stop.clone()));
         (address, stop.drop_guard())
     }
 

@@ -101,7 +101,6 @@ pub(crate) const ROWS_PER_PAGE: usize = 100;
 
 /// One page of a list.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Window<T> {
     pub rows: Vec<T>,
     /// The number of elements in the whole list.

@@ -47,46 +47,36 @@ impl TerminalStyle {
         }
     }
 
-    fn glyphs(self) -> Glyphs {
+    /// Returns the characters for used, fragmented and free parts, and for lost cards.
+    fn glyphs(self) -> [char; 4] {
         if self.unicode {
-            Glyphs {
-                used: '█',
-                fragmented: '▒',
-                free: '░',
-                lost: '×',
-            }
+            ['█', '▒', '░', '×']
         } else {
-            Glyphs {
-                used: '#',
-                fragmented: '%',
-                free: '.',
-                lost: '!',
-            }
+            ['#', '%', '.', '!']
         }
     }
 
     pub(crate) fn legend(self) -> String {
-        let g = self.glyphs();
+        let [used, fragmented, free, lost] = self.glyphs();
         format!(
-            "{} used  {} free, but not usable by the next expected request  {} free  {} lost",
-            g.used, g.fragmented, g.free, g.lost
+            "{used} used  {fragmented} free, but not usable by the next expected request  {free} free  {lost} lost"
         )
     }
 
     /// Draws used, then fragmented, then free cells. Any fragmented part shows.
     pub(crate) fn bar(self, parts: BarSegments) -> String {
-        let g = self.glyphs();
+        let [used_glyph, fragmented, free, lost] = self.glyphs();
         if parts.lost {
-            return String::from(g.lost).repeat(BAR_COLUMNS);
+            return String::from(lost).repeat(BAR_COLUMNS);
         }
         let used = cells(parts.used, parts.all);
         let both = cells(parts.used + parts.fragmented, parts.all);
         let some = usize::from(parts.fragmented >= 0.5 && used < BAR_COLUMNS);
         let both = both.max(used + some);
         let bar = (0..BAR_COLUMNS).map(|i| match i {
-            i if i < used => g.used,
-            i if i < both => g.fragmented,
-            _ => g.free,
+            i if i < used => used_glyph,
+            i if i < both => fragmented,
+            _ => free,
         });
         bar.collect()
     }
@@ -95,11 +85,11 @@ impl TerminalStyle {
         if !self.colour {
             return text.to_owned();
         }
-        let g = self.glyphs();
+        let [used, fragmented, _, lost] = self.glyphs();
         let colour = |c: char| match c {
-            c if c == g.used => 36,
-            c if c == g.fragmented => 33,
-            c if c == g.lost => 31,
+            c if c == used => 36,
+            c if c == fragmented => 33,
+            c if c == lost => 31,
             _ => 0,
         };
         let (mut out, mut now) = (String::new(), 0);
@@ -113,13 +103,6 @@ impl TerminalStyle {
         }
         out
     }
-}
-
-struct Glyphs {
-    used: char,
-    fragmented: char,
-    free: char,
-    lost: char,
 }
 
 fn cells(part: f64, all: f64) -> usize {

@@ -1,4 +1,3 @@
-mod nodes;
 mod report;
 
 use std::{collections::BTreeMap, fmt::Write, process::ExitCode};
@@ -8,10 +7,7 @@ use tautline_api::convert;
 use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_gpu_slice::{inspection::RequestSummary, report::format};
 
-use self::{
-    nodes::NodeReport,
-    report::{HeldCard, PodExplanation, RuleReport},
-};
+use self::report::{HeldCard, NodeReport, PodExplanation, RuleReport};
 use super::source::SourceArgs;
 use crate::{
     EXIT_NO,

@@ -8,7 +8,7 @@ use tautline_gpu_slice::{
     },
 };
 
-use super::{source::SourceArgs, uses::UseArgs};
+use super::source::{SourceArgs, UseArgs};
 use crate::{
     output::{self, Output},
     table::table,

@@ -11,8 +11,7 @@ use tautline_gpu_slice::{
 
 use super::{
     bar::{BarSegments, TerminalStyle},
-    source::SourceArgs,
-    uses::UseArgs,
+    source::{SourceArgs, UseArgs},
 };
 use crate::{
     EXIT_NO,

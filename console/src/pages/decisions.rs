@@ -75,9 +75,7 @@ impl<'a> Filter<'a> {
     }
 
     fn waiting(&self, pod: &Pod) -> bool {
-        let placement = pod.placement.as_deref();
-        let rules = placement.map_or(&[][..], |p| &p.rejected_by);
-        let gated = placement.is_some_and(|p| p.gated);
+        let (rules, gated) = causes(pod);
         let by_reason = match self.reason {
             None => true,
             Some("gated") => rules.is_empty() && gated,
@@ -139,6 +137,13 @@ pub(super) fn waits(pod: &Pod) -> bool {
     pod.node.is_none() && !pod.finished && !pod.terminating
 }
 
+/// Returns the rules that left a pod without a node, and whether it has scheduling gates.
+pub(super) fn causes(pod: &Pod) -> (&[Box<str>], bool) {
+    let placement = pod.placement.as_deref();
+    let rules = placement.map_or(&[][..], |p| &p.rejected_by);
+    (rules, placement.is_some_and(|p| p.gated))
+}
+
 /// Returns the pods without a node that match the filter, sorted by namespace and name.
 fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
     let pods = snapshot.pods().map(|p| &**p);
@@ -148,14 +153,14 @@ fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
 }
 
 fn waiting_row(pod: &&Pod) -> Waiting {
-    let placement = pod.placement.as_deref();
-    let rules = placement.map_or(&[][..], |p| &p.rejected_by);
+    let (rules, gated) = causes(pod);
+    let scheduler = pod.placement.as_deref().map_or("", |p| &p.scheduler);
     Waiting {
         namespace: pod.namespace.to_string(),
         pod: pod.name.to_string(),
         rejected_by: rules.iter().take(8).map(|r| clean(r, 60)).collect(),
-        gated: placement.is_some_and(|p| p.gated),
-        scheduler: clean(placement.map_or("", |p| &p.scheduler), MAX_NAME_CHARS),
+        gated,
+        scheduler: clean(scheduler, MAX_NAME_CHARS),
     }
 }
 

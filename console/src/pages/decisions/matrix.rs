@@ -36,7 +36,6 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Row {
     pub node: String,
     pub verdict: Verdict,
@@ -52,7 +51,6 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Cell {
     pub state: CellState,
     /// The cost as the provider gave it.
@@ -192,7 +190,6 @@ impl Decision<'_> {
 
 /// The states of one rule over all nodes.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct MapRow {
     pub rule: String,
     /// The most frequent state of the nodes in each part; a scaled cost is the mean of theirs.

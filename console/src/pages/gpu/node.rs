@@ -36,7 +36,6 @@ struct View<'a> {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct PodRow<'a> {
     /// The index of the card, such as `3`, or a range of indexes, such as `0-7`.
     cards: String,
@@ -46,7 +45,6 @@ struct PodRow<'a> {
 
 /// A common request, and the number of further ones that the node has room for.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Fits {
     request: String,
     mode: String,

@@ -27,7 +27,6 @@ const MAX_AMOUNT_CHARS: usize = 60;
 
 /// The places of the pods of the address.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
     /// The number of requested pods.
     requested: usize,

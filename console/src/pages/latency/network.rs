@@ -51,7 +51,6 @@ pub(super) struct Network {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Pair {
     pub from: String,
     pub to: String,

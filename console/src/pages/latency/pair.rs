@@ -36,7 +36,6 @@ struct View {
 
 /// An active rule, and the compliance by the current figure.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct RuleNow {
     #[serde(flatten)]
     rule: ActiveRule,

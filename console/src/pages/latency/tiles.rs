@@ -88,30 +88,37 @@ struct Layout {
     left: usize,
     top: usize,
     names: Vec<String>,
+    /// True if the tiles show their figures.
+    figures: bool,
+}
+
+impl Layout {
+    fn new(names: &[String]) -> Self {
+        let figures = names.len() <= MAX_NAMES_WITH_FIGURES;
+        let names = short_names(names);
+        let names: Vec<String> = names.iter().map(|n| clean(n, MAX_NAME_CHARS)).collect();
+        let longest = names.iter().map(|name| name.chars().count()).max();
+        let left = longest.unwrap_or(0) * LETTER_TENTHS / 10 + 10;
+        let (wide, high) = if figures { (58, 26) } else { (20, 20) };
+        Self {
+            wide,
+            high,
+            left,
+            // The names of columns are slanted.
+            top: left * 7 / 8 + 12,
+            names,
+            figures,
+        }
+    }
 }
 
 impl Tiles<'_> {
     /// Renders the matrix. The links of tiles are for the mouse; a table below has the same pairs.
     pub(super) fn render(&self) -> Markup {
-        let names = &self.report.names;
-        let few = names.len() <= MAX_NAMES_WITH_FIGURES;
-        let names = short_names(names);
-        let names: Vec<String> = names.iter().map(|n| clean(n, MAX_NAME_CHARS)).collect();
-        let lengths = names.iter().map(|name| name.chars().count());
-        let longest = lengths.max().unwrap_or(0);
-        let label = longest * LETTER_TENTHS / 10 + 10;
-        let (wide, high) = if few { (58, 26) } else { (20, 20) };
-        let layout = Layout {
-            wide,
-            high,
-            left: label,
-            // The names of columns are slanted.
-            top: label * 7 / 8 + 12,
-            names,
-        };
+        let layout = Layout::new(&self.report.names);
         let count = layout.names.len();
-        let width = layout.left + count * wide + label / 2 + 8;
-        let height = layout.top + count * high + 4;
+        let width = layout.left + count * layout.wide + layout.left / 2 + 8;
+        let height = layout.top + count * layout.high + 4;
         let scale = Scale::of(self.report);
         html! {
             div .scroll {
@@ -120,9 +127,7 @@ impl Tiles<'_> {
                     (labels(&layout, self.row))
                     g aria-hidden="true" {
                         @for (i, row) in self.report.cells.iter().enumerate() {
-                            @for (j, cell) in row.iter().enumerate() {
-                                (self.tile(&layout, scale, (i, j), cell, few))
-                            }
+                            @for (j, cell) in row.iter().enumerate() { (self.tile(&layout, scale, (i, j), cell)) }
                         }
                     }
                 }
@@ -137,7 +142,6 @@ impl Tiles<'_> {
         scale: Option<Scale>,
         (i, j): (usize, usize),
         cell: &Cell,
-        few: bool,
     ) -> Markup {
         let (x, y) = (layout.left + j * layout.wide, layout.top + i * layout.high);
         let effective = cell.effective;
@@ -150,15 +154,12 @@ impl Tiles<'_> {
             Some(false) => "ink light",
             None => "ink",
         };
-        let mut class = format!("t {}", class(effective.basis));
-        if far {
-            class += " far";
-        }
-        let size = if few { "" } else { " small" };
+        let far = if far { " far" } else { "" };
+        let size = if layout.figures { "" } else { " small" };
         let text = marked_figure(effective);
         let shape = html! {
-            rect class={ (class) (size) } x=(x) y=(y) fill=[colour.map(Rgb::hex)] {}
-            @if few || text == "x" {
+            rect class={ "t " (class(effective.basis)) (far) (size) } x=(x) y=(y) fill=[colour.map(Rgb::hex)] {}
+            @if layout.figures || text == "x" {
                 text class=(ink) x=(x + layout.wide / 2) y=(y + layout.high / 2 + 4) { (text) }
             }
             title { (words::cell(self.report, i, j, cell)) }

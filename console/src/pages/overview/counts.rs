@@ -11,7 +11,7 @@ use tautline_gpu_slice::report::{Amounts, CardSums, Total};
 use crate::{
     admin::admin,
     draw::{Count, error_line},
-    pages::decisions::waits,
+    pages::decisions::{causes, waits},
     source::{AdminAnswer, Component, Source},
 };
 
@@ -56,7 +56,6 @@ impl Bindings {
 
 /// The number of pods without a node, by reason.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Waiting {
     pub total: usize,
     /// The rules that left pods without a node, the one of most pods first. A pod may count for
@@ -70,7 +69,6 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct RuleCount {
     pub rule: String,
     pub pods: usize,
@@ -82,14 +80,14 @@ impl Waiting {
         let (mut total, mut gated, mut other) = (0, 0, 0);
         for pod in snapshot.pods().filter(|p| waits(p)) {
             total += 1;
-            match pod.placement.as_deref() {
-                Some(p) if !p.rejected_by.is_empty() => {
-                    for rule in &p.rejected_by {
+            match causes(pod) {
+                ([], true) => gated += 1,
+                ([], false) => other += 1,
+                (rules, _) => {
+                    for rule in rules {
                         *counts.entry(rule).or_default() += 1;
                     }
                 }
-                Some(p) if p.gated => gated += 1,
-                _ => other += 1,
             }
         }
         let rules = counts.into_iter().map(|(rule, pods)| RuleCount {

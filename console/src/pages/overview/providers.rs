@@ -28,7 +28,7 @@ pub(super) struct Extender {
 }
 
 /// A rule and a Service that answers it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provider {
     pub rule: String,
@@ -73,9 +73,7 @@ impl Extender {
             let provider = merged.entry(key).or_insert_with(|| Provider {
                 rule: status.rule.clone(),
                 service: status.service.clone(),
-                addresses: 0,
-                open_breakers: Vec::new(),
-                last_call: None,
+                ..Provider::default()
             });
             provider.add(status);
         }

@@ -16,7 +16,6 @@ use crate::{
 const MAX_ADDRESSES: usize = 3;
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct View {
     /// The rules of policies that no Service answers in any namespace.
     unanswered: Vec<String>,

@@ -52,7 +52,6 @@ pub(super) struct Rule {
 
 /// The provider of a rule for one namespace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Provider {
     /// The `namespace/name` of the provider's Service; absent if there is none.
     pub service: Option<String>,
