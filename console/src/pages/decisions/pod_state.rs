@@ -1,4 +1,4 @@
-//! Describes a pod as it is now, and finds the nodes that Kubernetes' own rules exclude for it.
+//! Reads the present state of a pod, and finds the nodes that Kubernetes' own rules exclude.
 
 use std::{collections::HashSet, sync::Arc};
 

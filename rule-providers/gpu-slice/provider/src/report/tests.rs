@@ -110,3 +110,20 @@ fn a_node_with_two_pools_of_a_product_counts_once() {
     let products: Vec<_> = products.iter().map(|p| (p.nodes, p.cards)).collect();
     assert_eq!(products, [(2, 4)]);
 }
+
+#[test]
+fn sums_of_all_products_are_rounded_once() {
+    let total = |fragmented| Total {
+        product: "L4".into(),
+        lane: "milli".into(),
+        nodes: 1,
+        amounts: Amounts::Cards(CardSums {
+            cards: 1,
+            fragmented_milli: Some(0),
+            fragmented: Some(fragmented),
+            ..CardSums::default()
+        }),
+    };
+    let sums = CardSums::of_all(&[total(0.4), total(0.4)]);
+    assert_eq!((sums.cards, sums.fragmented_milli), (2, Some(1)));
+}
