@@ -1,7 +1,6 @@
 //! `/latency` shows round-trip times between zones, with `?zone=Z` the nodes of a zone, and with
 //! `?node=N` a node and the other nodes of its zone.
 
-mod answers;
 mod limit;
 mod network;
 pub(super) mod pair;

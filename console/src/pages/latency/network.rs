@@ -6,12 +6,12 @@ use serde::Serialize;
 use tautline_latency::report::{Basis, By, Cell, MatrixReport, TopReport};
 
 use super::{
-    answers::{self, Missing},
     limit,
     scope::{Level, Scope, grouped},
     tiles::{self, is_within},
 };
 use crate::{
+    admin::{Missing, latency_report},
     request::{PageError, PageRequest, PageResult},
     table::Window,
 };
@@ -68,8 +68,8 @@ pub(super) async fn view(request: &PageRequest) -> PageResult<View> {
     let source = &*request.console.source;
     let worst_path = format!("/latency/top?limit={MAX_WORST_PAIRS}");
     let (report, worst) = tokio::join!(
-        answers::read::<MatrixReport>(source, &scope.path),
-        answers::read::<TopReport>(source, &worst_path),
+        latency_report::<MatrixReport>(source, &scope.path),
+        latency_report::<TopReport>(source, &worst_path),
     );
     let (network, error) = match report {
         Ok(report) => (

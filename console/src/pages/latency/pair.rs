@@ -8,11 +8,9 @@ use tautline_latency::report::{
     words,
 };
 
-use super::{
-    answers::{self, Missing},
-    plot,
-};
+use super::plot;
 use crate::{
+    admin::{Missing, latency_report},
     console::quote,
     draw::{badge, state},
     events,
@@ -44,7 +42,7 @@ struct RuleNow {
 
 pub(in super::super) async fn page(request: &PageRequest, from: &str, to: &str) -> PageResult {
     let path = link("/latency/pair", [("from", from), ("to", to)]);
-    let report = answers::read::<PairReport>(&*request.console.source, &path).await;
+    let report = latency_report::<PairReport>(&*request.console.source, &path).await;
     let report = report.map_err(|missing| match missing {
         Missing::Unknown(text) => PageError::absent(text),
         Missing::Failed(error) => PageError::from(
