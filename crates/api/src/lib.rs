@@ -9,6 +9,7 @@ pub mod convert;
 pub mod crds;
 pub mod display;
 pub mod manifest;
+mod mirror;
 pub mod mutation;
 pub mod posted;
 pub mod scripted;

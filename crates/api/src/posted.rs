@@ -20,6 +20,8 @@ use serde::{
     de::{SeqAccess, Visitor},
 };
 
+use crate::mirror::{mirrors, part, part_or_default};
+
 /// Decodes a pod. Containers without resources are left out.
 ///
 /// # Errors
@@ -28,62 +30,51 @@ pub fn pod(json: &str) -> Result<Pod, serde_json::Error> {
     Ok(serde_json::from_str::<PostedPod>(json)?.into())
 }
 
-#[derive(Deserialize)]
-struct PostedPod {
-    metadata: Option<Metadata>,
-    spec: Option<Spec>,
-    status: Option<Status>,
-}
+mirrors! {
+    [#[derive(Default, Deserialize)] #[serde(rename_all = "camelCase")]]
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-    finalizers: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default)]
-    containers: Containers,
-    #[serde(default)]
-    init_containers: Containers,
-    affinity: Option<Affinity>,
-    node_name: Option<String>,
-    node_selector: Option<BTreeMap<String, String>>,
-    overhead: Option<BTreeMap<String, Quantity>>,
-    priority: Option<i32>,
-    resource_claims: Option<Vec<PodResourceClaim>>,
-    resources: Option<ResourceRequirements>,
-    scheduler_name: Option<String>,
-    scheduling_gates: Option<Vec<PodSchedulingGate>>,
-    tolerations: Option<Vec<Toleration>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    phase: Option<String>,
-    conditions: Option<Vec<PodCondition>>,
-    resource_claim_statuses: Option<Vec<PodResourceClaimStatus>>,
-    extended_resource_claim_status: Option<PodExtendedResourceClaimStatus>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container {
-    name: Option<String>,
-    resources: Option<ResourceRequirements>,
-    restart_policy: Option<String>,
+    PostedPod => Pod {
+        metadata: Option<Metadata> => part_or_default;
+        spec: Option<Spec> => part;
+        status: Option<Status> => part;
+    }
+    Metadata => ObjectMeta {
+        name: Option<String>;
+        namespace: Option<String>;
+        uid: Option<String>;
+        resource_version: Option<String>;
+        creation_timestamp: Option<Time>;
+        deletion_timestamp: Option<Time>;
+        labels: Option<BTreeMap<String, String>>;
+        annotations: Option<BTreeMap<String, String>>;
+        owner_references: Option<Vec<OwnerReference>>;
+        finalizers: Option<Vec<String>>;
+    }
+    Spec => PodSpec {
+        #[serde(default)] containers: Containers => |all: Containers| all.0;
+        #[serde(default)] init_containers: Containers => |all: Containers| Some(all.0);
+        affinity: Option<Affinity>;
+        node_name: Option<String>;
+        node_selector: Option<BTreeMap<String, String>>;
+        overhead: Option<BTreeMap<String, Quantity>>;
+        priority: Option<i32>;
+        resource_claims: Option<Vec<PodResourceClaim>>;
+        resources: Option<ResourceRequirements>;
+        scheduler_name: Option<String>;
+        scheduling_gates: Option<Vec<PodSchedulingGate>>;
+        tolerations: Option<Vec<Toleration>>;
+    }
+    Status => PodStatus {
+        phase: Option<String>;
+        conditions: Option<Vec<PodCondition>>;
+        resource_claim_statuses: Option<Vec<PodResourceClaimStatus>>;
+        extended_resource_claim_status: Option<PodExtendedResourceClaimStatus>;
+    }
+    Container => ApiContainer {
+        name: Option<String> => Option::unwrap_or_default;
+        resources: Option<ResourceRequirements>;
+        restart_policy: Option<String>;
+    }
 }
 
 /// The containers with resources.
@@ -105,83 +96,17 @@ impl<'de> Deserialize<'de> for Containers {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Containers, A::Error> {
                 let mut containers = Vec::new();
                 while let Some(container) = seq.next_element::<Container>()? {
-                    let resources = container.resources.filter(|r| {
-                        let lists = [&r.requests, &r.limits];
-                        lists.iter().any(|list| list.is_some()) || r.claims.is_some()
-                    });
-                    if resources.is_some() {
-                        containers.push(ApiContainer {
-                            name: container.name.unwrap_or_default(),
-                            resources,
-                            restart_policy: container.restart_policy,
-                            ..ApiContainer::default()
-                        });
+                    let counts = |r: &ResourceRequirements| {
+                        r.requests.is_some() || r.limits.is_some() || r.claims.is_some()
+                    };
+                    if container.resources.as_ref().is_some_and(counts) {
+                        containers.push(container.into());
                     }
                 }
                 Ok(Containers(containers))
             }
         }
         deserializer.deserialize_any(List)
-    }
-}
-
-impl From<PostedPod> for Pod {
-    fn from(of: PostedPod) -> Self {
-        Self {
-            metadata: of.metadata.unwrap_or_default().into(),
-            spec: of.spec.map(Into::into),
-            status: of.status.map(Into::into),
-        }
-    }
-}
-
-impl From<Metadata> for ObjectMeta {
-    fn from(of: Metadata) -> Self {
-        Self {
-            name: of.name,
-            namespace: of.namespace,
-            uid: of.uid,
-            resource_version: of.resource_version,
-            creation_timestamp: of.creation_timestamp,
-            deletion_timestamp: of.deletion_timestamp,
-            labels: of.labels,
-            annotations: of.annotations,
-            owner_references: of.owner_references,
-            finalizers: of.finalizers,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<Spec> for PodSpec {
-    fn from(of: Spec) -> Self {
-        Self {
-            containers: of.containers.0,
-            init_containers: Some(of.init_containers.0),
-            affinity: of.affinity,
-            node_name: of.node_name,
-            node_selector: of.node_selector,
-            overhead: of.overhead,
-            priority: of.priority,
-            resource_claims: of.resource_claims,
-            resources: of.resources,
-            scheduler_name: of.scheduler_name,
-            scheduling_gates: of.scheduling_gates,
-            tolerations: of.tolerations,
-            ..Self::default()
-        }
-    }
-}
-
-impl From<Status> for PodStatus {
-    fn from(of: Status) -> Self {
-        Self {
-            phase: of.phase,
-            conditions: of.conditions,
-            resource_claim_statuses: of.resource_claim_statuses,
-            extended_resource_claim_status: of.extended_resource_claim_status,
-            ..Self::default()
-        }
     }
 }
 

@@ -1,4 +1,7 @@
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use serde_json::{Value, json};
 
 use super::{envelope::opened, *};
@@ -26,7 +29,7 @@ fn assert_same_metadata(ours: &ObjectMeta, whole: &ObjectMeta) {
     assert_eq!(ours.finalizers, whole.finalizers);
     let owners = |of: &ObjectMeta| {
         let owners = of.owner_references.clone().unwrap_or_default();
-        let owner = |o: ApiOwner| (o.api_version, o.kind, o.name, o.uid, o.controller);
+        let owner = |o: OwnerReference| (o.api_version, o.kind, o.name, o.uid, o.controller);
         owners.into_iter().map(owner).collect::<Vec<_>>()
     };
     assert_eq!(owners(ours), owners(whole));

@@ -1,0 +1,209 @@
+//! The fields of pods and nodes that [`crate::convert`] reads. A test finds fields that are missing
+//! here. Others are left out, above all the images of nodes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1 as corev1,
+    apimachinery::pkg::{api::resource::Quantity as ApiQuantity, apis::meta::v1 as metav1},
+    jiff::Timestamp,
+};
+use prost::Message;
+
+use crate::mirror::{mirrors, part, part_or_default};
+
+mirrors! {
+    [#[derive(Clone, PartialEq, Message)]]
+
+    Metadata => metav1::ObjectMeta {
+        #[prost(string, tag = "1")] name: String => some;
+        #[prost(string, tag = "3")] namespace: String => some;
+        #[prost(string, tag = "5")] uid: String => some;
+        #[prost(string, tag = "6")] resource_version: String => some;
+        #[prost(message, optional, tag = "8")] creation_timestamp: Option<Time> => part;
+        #[prost(message, optional, tag = "9")] deletion_timestamp: Option<Time> => part;
+        #[prost(btree_map = "string, string", tag = "11")] labels: BTreeMap<String, String> => Some;
+        #[prost(btree_map = "string, string", tag = "12")] annotations: BTreeMap<String, String> => Some;
+        #[prost(message, repeated, tag = "13")] owner_references: Vec<OwnerReference> => list;
+        #[prost(string, repeated, tag = "14")] finalizers: Vec<String> => Some;
+    }
+    OwnerReference => metav1::OwnerReference {
+        #[prost(string, tag = "1")] kind: String;
+        #[prost(string, tag = "3")] name: String;
+        #[prost(string, tag = "4")] uid: String;
+        #[prost(string, tag = "5")] api_version: String;
+        #[prost(bool, optional, tag = "6")] controller: Option<bool>;
+    }
+    LabelSelector => metav1::LabelSelector {
+        #[prost(btree_map = "string, string", tag = "1")] match_labels: BTreeMap<String, String> => Some;
+        #[prost(message, repeated, tag = "2")] match_expressions: Vec<LabelRequirement> => list;
+    }
+    LabelRequirement => metav1::LabelSelectorRequirement {
+        #[prost(string, tag = "1")] key: String;
+        #[prost(string, tag = "2")] operator: String;
+        #[prost(string, repeated, tag = "3")] values: Vec<String> => Some;
+    }
+
+    pub Node => corev1::Node {
+        #[prost(message, optional, tag = "1")] metadata: Option<Metadata> => part_or_default;
+        #[prost(message, optional, tag = "2")] spec: Option<NodeSpec> => part;
+        #[prost(message, optional, tag = "3")] status: Option<NodeStatus> => part;
+    }
+    NodeSpec => corev1::NodeSpec {
+        #[prost(bool, tag = "4")] unschedulable: bool => Some;
+        #[prost(message, repeated, tag = "5")] taints: Vec<Taint> => list;
+    }
+    Taint => corev1::Taint {
+        #[prost(string, tag = "1")] key: String;
+        #[prost(string, tag = "2")] value: String => some;
+        #[prost(string, tag = "3")] effect: String;
+    }
+    NodeStatus => corev1::NodeStatus {
+        #[prost(btree_map = "string, message", tag = "1")] capacity: Amounts => amounts;
+        #[prost(btree_map = "string, message", tag = "2")] allocatable: Amounts => amounts;
+    }
+
+    pub Pod => corev1::Pod {
+        #[prost(message, optional, tag = "1")] metadata: Option<Metadata> => part_or_default;
+        #[prost(message, optional, tag = "2")] spec: Option<PodSpec> => part;
+        #[prost(message, optional, tag = "3")] status: Option<PodStatus> => part;
+    }
+    PodSpec => corev1::PodSpec {
+        #[prost(message, repeated, tag = "2")] containers: Vec<Container> => all;
+        #[prost(btree_map = "string, string", tag = "7")] node_selector: BTreeMap<String, String> => Some;
+        #[prost(string, tag = "10")] node_name: String => some;
+        #[prost(message, optional, tag = "18")] affinity: Option<Affinity> => part;
+        #[prost(string, tag = "19")] scheduler_name: String => some;
+        #[prost(message, repeated, tag = "20")] init_containers: Vec<Container> => list;
+        #[prost(message, repeated, tag = "22")] tolerations: Vec<Toleration> => list;
+        #[prost(int32, optional, tag = "25")] priority: Option<i32>;
+        #[prost(btree_map = "string, message", tag = "32")] overhead: Amounts => amounts;
+        #[prost(message, repeated, tag = "38")] scheduling_gates: Vec<Gate> => list;
+        #[prost(message, repeated, tag = "39")] resource_claims: Vec<Claim> => list;
+        #[prost(message, optional, tag = "40")] resources: Option<Resources> => part;
+    }
+    Container => corev1::Container {
+        #[prost(string, tag = "1")] name: String;
+        #[prost(message, optional, tag = "8")] resources: Option<Resources> => part;
+        #[prost(string, optional, tag = "24")] restart_policy: Option<String>;
+    }
+    Resources => corev1::ResourceRequirements {
+        #[prost(btree_map = "string, message", tag = "1")] limits: Amounts => amounts;
+        #[prost(btree_map = "string, message", tag = "2")] requests: Amounts => amounts;
+    }
+    Affinity => corev1::Affinity {
+        #[prost(message, optional, tag = "1")] node_affinity: Option<NodeAffinity> => part;
+        #[prost(message, optional, tag = "2")] pod_affinity: Option<PodAffinity> => part;
+        #[prost(message, optional, tag = "3")] pod_anti_affinity: Option<PodAntiAffinity> => part;
+    }
+    NodeAffinity => corev1::NodeAffinity {
+        #[prost(message, optional, tag = "1")]
+        required_during_scheduling_ignored_during_execution: Option<NodeSelector> => part;
+    }
+    NodeSelector => corev1::NodeSelector {
+        #[prost(message, repeated, tag = "1")] node_selector_terms: Vec<NodeTerm> => all;
+    }
+    NodeTerm => corev1::NodeSelectorTerm {
+        #[prost(message, repeated, tag = "1")] match_expressions: Vec<NodeRequirement> => list;
+        #[prost(message, repeated, tag = "2")] match_fields: Vec<NodeRequirement> => list;
+    }
+    NodeRequirement => corev1::NodeSelectorRequirement {
+        #[prost(string, tag = "1")] key: String;
+        #[prost(string, tag = "2")] operator: String;
+        #[prost(string, repeated, tag = "3")] values: Vec<String> => Some;
+    }
+    PodAffinity => corev1::PodAffinity {
+        #[prost(message, repeated, tag = "1")]
+        required_during_scheduling_ignored_during_execution: Vec<PodTerm> => list;
+    }
+    PodAntiAffinity => corev1::PodAntiAffinity {
+        #[prost(message, repeated, tag = "1")]
+        required_during_scheduling_ignored_during_execution: Vec<PodTerm> => list;
+    }
+    PodTerm => corev1::PodAffinityTerm {
+        #[prost(message, optional, tag = "1")] label_selector: Option<LabelSelector> => part;
+        #[prost(string, repeated, tag = "2")] namespaces: Vec<String> => Some;
+        #[prost(string, tag = "3")] topology_key: String;
+        #[prost(message, optional, tag = "4")] namespace_selector: Option<LabelSelector> => part;
+    }
+    Toleration => corev1::Toleration {
+        #[prost(string, tag = "1")] key: String => some;
+        #[prost(string, tag = "2")] operator: String => some;
+        #[prost(string, tag = "3")] value: String => some;
+        #[prost(string, tag = "4")] effect: String => some;
+    }
+    Gate => corev1::PodSchedulingGate {
+        #[prost(string, tag = "1")] name: String;
+    }
+    Claim => corev1::PodResourceClaim {
+        #[prost(string, tag = "1")] name: String;
+        #[prost(string, optional, tag = "3")] resource_claim_name: Option<String>;
+        #[prost(string, optional, tag = "4")] resource_claim_template_name: Option<String>;
+    }
+    PodStatus => corev1::PodStatus {
+        #[prost(string, tag = "1")] phase: String => some;
+        #[prost(message, repeated, tag = "2")] conditions: Vec<Condition> => list;
+        #[prost(message, repeated, tag = "8")] container_statuses: Vec<ContainerStatus> => list;
+        #[prost(message, repeated, tag = "10")] init_container_statuses: Vec<ContainerStatus> => list;
+        #[prost(message, repeated, tag = "15")] resource_claim_statuses: Vec<ClaimStatus> => list;
+        #[prost(message, optional, tag = "18")] extended_resource_claim_status: Option<ExtendedClaim> => part;
+        #[prost(btree_map = "string, message", tag = "19")] allocated_resources: Amounts => amounts;
+        #[prost(message, optional, tag = "20")] resources: Option<Resources> => part;
+    }
+    ContainerStatus => corev1::ContainerStatus {
+        #[prost(string, tag = "1")] name: String;
+        #[prost(btree_map = "string, message", tag = "10")] allocated_resources: Amounts => amounts;
+        #[prost(message, optional, tag = "11")] resources: Option<Resources> => part;
+    }
+    Condition => corev1::PodCondition {
+        #[prost(string, tag = "1")] type_: String;
+        #[prost(string, tag = "2")] status: String;
+        #[prost(string, tag = "5")] reason: String => some;
+        #[prost(string, tag = "6")] message: String => some;
+    }
+    ClaimStatus => corev1::PodResourceClaimStatus {
+        #[prost(string, tag = "1")] name: String;
+        #[prost(string, optional, tag = "2")] resource_claim_name: Option<String>;
+    }
+    ExtendedClaim => corev1::PodExtendedResourceClaimStatus {
+        #[prost(string, tag = "2")] resource_claim_name: String;
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Time {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+}
+
+impl From<Time> for metav1::Time {
+    fn from(of: Time) -> Self {
+        Self(Timestamp::from_second(of.seconds).unwrap_or_default())
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Quantity {
+    #[prost(string, tag = "1")]
+    string: String,
+}
+
+type Amounts = BTreeMap<String, Quantity>;
+
+fn amounts(of: Amounts) -> Option<BTreeMap<String, ApiQuantity>> {
+    let amounts = of.into_iter().map(|(n, q)| (n, ApiQuantity(q.string)));
+    Some(amounts.collect()).filter(|m: &BTreeMap<_, _>| !m.is_empty())
+}
+
+/// Returns `None` for an empty text: Go writes an empty string where JSON leaves the field out.
+pub(super) fn some(text: String) -> Option<String> {
+    Some(text).filter(|t| !t.is_empty())
+}
+
+fn all<A, B: From<A>>(of: Vec<A>) -> Vec<B> {
+    of.into_iter().map(B::from).collect()
+}
+
+fn list<A, B: From<A>>(of: Vec<A>) -> Option<Vec<B>> {
+    Some(all(of))
+}
