@@ -1,10 +1,11 @@
 //! The index of the cluster's objects. One writer changes it, and many readers take snapshots.
 
+mod flight;
 mod gone_pods;
 mod in_flight;
 mod interner;
-mod members;
 pub mod node_indexes;
+mod object;
 mod offers;
 mod pod_bytes;
 mod snapshot;
@@ -15,112 +16,15 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::{
     cow_map::CowMap,
-    model::{
-        DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target,
-        TargetKind, WatchedObject, key,
-    },
+    model::{EndpointSlice, Offer, Pod, Service, Target, TargetKind, WatchedObject, key},
 };
 
-pub use in_flight::{FlightChange, FlightEvent, InFlight};
-use members::{members_of, selects_pod};
-pub use snapshot::{Member, OfferEntry, RANKED_RESOURCES, Snapshot};
-
-/// An object of the index.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Object {
-    /// A pod.
-    Pod(Pod),
-    /// A node.
-    Node(Node),
-    /// A Service.
-    Service(Service),
-    /// An EndpointSlice.
-    EndpointSlice(EndpointSlice),
-    /// A ConstraintPolicy.
-    Policy(Policy),
-    /// A ConstraintPolicyOffer.
-    Offer(Offer),
-    /// An object of another kind that a target of an offer names.
-    Dynamic(WatchedObject),
-    /// A namespace.
-    Namespace(Namespace),
-    /// A DeviceClass.
-    DeviceClass(DeviceClass),
-}
-
-/// The kinds of [`Object`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Pods.
-    Pod,
-    /// Nodes.
-    Node,
-    /// Services.
-    Service,
-    /// EndpointSlices.
-    EndpointSlice,
-    /// ConstraintPolicies.
-    Policy,
-    /// ConstraintPolicyOffers.
-    Offer,
-    /// Objects of other kinds that targets of offers name.
-    Dynamic,
-    /// Namespaces.
-    Namespace,
-    /// DeviceClasses.
-    DeviceClass,
-}
-
-impl Kind {
-    /// The number of kinds.
-    pub const COUNT: usize = Self::DeviceClass as usize + 1;
-}
-
-impl Object {
-    /// Returns the kind of the object.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Pod(_) => Kind::Pod,
-            Self::Node(_) => Kind::Node,
-            Self::Service(_) => Kind::Service,
-            Self::EndpointSlice(_) => Kind::EndpointSlice,
-            Self::Policy(_) => Kind::Policy,
-            Self::Offer(_) => Kind::Offer,
-            Self::Dynamic(_) => Kind::Dynamic,
-            Self::Namespace(_) => Kind::Namespace,
-            Self::DeviceClass(_) => Kind::DeviceClass,
-        }
-    }
-
-    /// Returns the key for [`Index::delete`]: `namespace/name`, after `apiVersion:Kind:` for a
-    /// dynamic object, or the name alone of a node, a namespace or a DeviceClass.
-    pub fn key(&self) -> String {
-        match self {
-            Self::Pod(o) => key(&o.namespace, &o.name),
-            Self::Node(o) => o.name.to_string(),
-            Self::Service(o) => key(&o.namespace, &o.name),
-            Self::EndpointSlice(o) => key(&o.namespace, &o.name),
-            Self::Policy(o) => key(&o.namespace, &o.name),
-            Self::Offer(o) => key(&o.namespace, &o.name),
-            Self::Dynamic(o) => dynamic_key(o),
-            Self::Namespace(o) => o.name.to_string(),
-            Self::DeviceClass(o) => o.name.to_string(),
-        }
-    }
-}
-
-fn dynamic_key(o: &WatchedObject) -> String {
-    [
-        &*o.api_version,
-        ":",
-        &o.kind,
-        ":",
-        &o.namespace,
-        "/",
-        &o.name,
-    ]
-    .concat()
-}
+pub use flight::{FlightChange, FlightEvent, InFlight};
+use object::dynamic_key;
+pub use object::{Kind, Object};
+pub use offers::{Member, OfferEntry};
+pub use snapshot::{RANKED_RESOURCES, Snapshot};
+use snapshot::{members_of, selects_pod};
 
 /// The index of the cluster's objects, as its writer uses it.
 #[derive(Debug, Default)]

@@ -7,10 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tautline_types::ContainerKind;
 
-use crate::{
-    pod_affinity::PodTerm,
-    selector::{Expression, Labels, Selector},
-};
+use crate::selector::{Expression, Labels, PodTerm, Selector};
 
 /// Returns the key of a namespaced object: `namespace/name`.
 pub fn key(namespace: &str, name: &str) -> String {

@@ -9,41 +9,8 @@ use std::{
 use crate::{
     index::Snapshot,
     model::{Node, Pod},
-    selector::{Labels, Selector},
+    selector::{Labels, PodTerm},
 };
-
-/// One required term of a pod's affinity or anti-affinity.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodTerm {
-    /// True if the selected pods keep the pod away; otherwise one of them must be near.
-    pub anti: bool,
-    /// The selector of pods by their labels.
-    pub selector: Selector,
-    /// The namespaces of the selected pods.
-    pub namespaces: Box<[Box<str>]>,
-    /// The selector of further namespaces by their labels; an empty one selects all.
-    pub namespace_selector: Option<Selector>,
-    /// The node label that defines places: nodes with the same value are one place.
-    pub topology_key: Box<str>,
-}
-
-impl PodTerm {
-    /// Returns a term that no node satisfies, as no node has its empty topology key.
-    pub fn unsatisfiable() -> Self {
-        Self::default()
-    }
-
-    /// Returns whether the term selects the pod. `labels` returns the labels of the pod's
-    /// namespace, or `None` if the namespace is unknown.
-    fn selects<'l>(&self, pod: &Pod, labels: impl FnOnce() -> Option<&'l Labels>) -> bool {
-        let mut listed = self.namespaces.iter();
-        (listed.any(|ns| **ns == *pod.namespace)
-            || self.namespace_selector.as_ref().is_some_and(|selector| {
-                selector.is_empty() || labels().is_some_and(|l| selector.matches(l))
-            }))
-            && self.selector.matches(&pod.labels)
-    }
-}
 
 /// The reason why inter-pod affinity excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +58,7 @@ impl<'a> PodAffinity<'a> {
         let own_labels = labels(pod).unwrap_or(&unlabelled);
         for other in snapshot.with_anti_affinity().filter(is_other) {
             let anti = other.pod_terms.iter().filter(|t| t.anti);
-            for term in anti.filter(|t| t.selects(pod, || Some(own_labels))) {
+            for term in anti.filter(|t| selects(t, pod, || Some(own_labels))) {
                 add(&mut places.kept_out, term, other);
             }
         }
@@ -100,7 +67,7 @@ impl<'a> PodAffinity<'a> {
         // list namespaces, and once, by mistake, to a namespace without labels
         // (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term).
         let selects = |term: &PodTerm, other: &Pod| {
-            term.selects(other, || labels(other)) || term.selects(other, || Some(&unlabelled))
+            selects(term, other, || labels(other)) || selects(term, other, || Some(&unlabelled))
         };
         let is_near = |other: &Pod| near.iter().all(|t| selects(t, other));
         let bound = |p: &&Arc<Pod>| p.node.is_some() && !p.finished;
@@ -144,13 +111,24 @@ impl<'a> PodAffinity<'a> {
     }
 }
 
+/// Returns whether the term selects the pod. `labels` returns the labels of the pod's
+/// namespace, or `None` if the namespace is unknown.
+fn selects<'l>(term: &PodTerm, pod: &Pod, labels: impl FnOnce() -> Option<&'l Labels>) -> bool {
+    let mut listed = term.namespaces.iter();
+    (listed.any(|ns| **ns == *pod.namespace)
+        || term.namespace_selector.as_ref().is_some_and(|selector| {
+            selector.is_empty() || labels().is_some_and(|l| selector.matches(l))
+        }))
+        && term.selector.matches(&pod.labels)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         index::{Index, Object},
         model::Namespace,
-        selector::Expression,
+        selector::{Expression, Selector},
     };
 
     fn term(anti: bool, app: &str, key: &str) -> PodTerm {

@@ -182,6 +182,28 @@ impl Selector {
     }
 }
 
+/// One required term of a pod's affinity or anti-affinity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodTerm {
+    /// True if the selected pods keep the pod away; otherwise one of them must be near.
+    pub anti: bool,
+    /// The selector of pods by their labels.
+    pub selector: Selector,
+    /// The namespaces of the selected pods.
+    pub namespaces: Box<[Box<str>]>,
+    /// The selector of further namespaces by their labels; an empty one selects all.
+    pub namespace_selector: Option<Selector>,
+    /// The node label that defines places: nodes with the same value are one place.
+    pub topology_key: Box<str>,
+}
+
+impl PodTerm {
+    /// Returns a term that no node satisfies, as no node has its empty topology key.
+    pub fn unsatisfiable() -> Self {
+        Self::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

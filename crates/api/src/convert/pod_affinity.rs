@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
-use tautline_core::pod_affinity::PodTerm;
+use tautline_core::selector::PodTerm;
 
 /// The maximum size of one pod's terms in the index. The terms of usual pods take hundreds of
 /// bytes.

@@ -12,14 +12,11 @@ use std::{
 
 use super::{
     Index,
+    flight::{FlightChange, FlightEvent, InFlight},
     pod_bytes::{MAX_POD_BYTES, ORDINARY_BYTES, constraint_bytes, text},
 };
-use crate::model::{Observed, Pod, key};
+use crate::model::{Pod, key};
 
-/// The longest time in flight: afterwards kube-scheduler's attempt has ended, or its bind hangs.
-const MAX_FLIGHT_TIME: Duration = Duration::from_secs(30);
-/// The longest time in flight of a pod that a running watch does not show: the pod does not exist.
-const MAX_UNSEEN_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of pods in flight; further answers are not recorded.
 const MAX_PODS_IN_FLIGHT: usize = 8192;
 /// The maximum number of events that have not been taken; the oldest are dropped.
@@ -34,93 +31,6 @@ fn own_bytes(pod: &Pod) -> usize {
     let requests = pod.requests.iter().map(|(name, _)| text(name));
     let texts = pod.labels.bytes() + pod.annotations.bytes() + requests.sum::<usize>();
     texts + constraint_bytes(pod)
-}
-
-/// A pod in flight.
-#[derive(Clone, Debug)]
-pub struct InFlight {
-    /// The pod in its latest state, with the node of the answer; its node is `None` if the answer
-    /// has several nodes.
-    pub pod: Arc<Pod>,
-    /// The providers that count the pod, as `namespace/name` of their Services.
-    pub counted_by: Vec<Arc<str>>,
-    /// The latest version of the pod at the time of the answer; later versions may end the flight.
-    posted: Observed,
-    /// The pod of this name that the watch shows, perhaps an earlier pod; `None` if the watch shows
-    /// no such pod.
-    shown: Option<Arc<Pod>>,
-    answered: Instant,
-}
-
-/// A change of a pod in flight, for the providers that count the pod.
-#[derive(Clone, Debug)]
-pub struct FlightEvent {
-    /// The pod, with its node if the change is `Placed` or `Bound`.
-    pub pod: Arc<Pod>,
-    /// The providers that count the pod, as `namespace/name` of their Services.
-    pub counted_by: Vec<Arc<str>>,
-    /// The change.
-    pub what: FlightChange,
-}
-
-/// A change of a pod in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlightChange {
-    /// Filter has answered with this node alone, where the pod now counts as bound.
-    Placed,
-    /// The watch shows the pod on the node.
-    Bound,
-    /// The pod does not go to the node.
-    Ended,
-}
-
-impl InFlight {
-    /// Returns whether the answer has several nodes, so that the pod's node is unknown.
-    pub fn is_open(&self) -> bool {
-        self.pod.node.is_none()
-    }
-
-    /// Returns the time since the answer.
-    pub fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.answered)
-    }
-
-    fn until(&self, watched: Duration) -> Instant {
-        if !self.is_seen() && watched >= MAX_UNSEEN_TIME {
-            self.answered + MAX_UNSEEN_TIME
-        } else {
-            self.answered + MAX_FLIGHT_TIME
-        }
-    }
-
-    /// Returns whether the watch shows this pod, not an earlier pod of its name.
-    fn is_seen(&self) -> bool {
-        let shown = self.shown.as_ref();
-        shown.is_some_and(|shown| shown.uid == self.pod.uid)
-    }
-
-    /// Returns the state of the pod for the index while the watch shows `new`; `None` if the flight
-    /// has ended.
-    fn merge(&self, new: &Pod) -> Option<Pod> {
-        let unbound = new.placement.as_ref().filter(|_| new.node.is_none())?;
-        if new.uid != self.pod.uid || new.finished || new.terminating {
-            return None;
-        }
-        let Observed {
-            resource_version,
-            attempt,
-        } = unbound.observed;
-        let is_later = resource_version > self.posted.resource_version;
-        if is_later && attempt != self.posted.attempt {
-            return None;
-        }
-        let placement = new.placement.clone().filter(|_| self.is_open());
-        Some(Pod {
-            node: self.pod.node.clone(),
-            placement,
-            ..new.clone()
-        })
-    }
 }
 
 impl Index {

@@ -2,8 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    index::{Kind, Object},
-    model::NodeConstraints,
+    index::{
+        Kind, Object,
+        flight::{MAX_FLIGHT_TIME, MAX_UNSEEN_TIME},
+    },
+    model::{NodeConstraints, Observed},
 };
 
 const WATCHED: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::{hash::Hash, sync::Arc};
 
 use hashbrown::HashSet;
 
-use crate::{model::Pod, pod_affinity::PodTerm};
+use crate::{model::Pod, selector::PodTerm};
 
 #[derive(Debug, Default)]
 pub(super) struct Interner {

@@ -5,11 +5,67 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::snapshot::OfferEntry;
 use crate::{
-    model::{Offer, TargetKind},
+    cow_map::CowMap,
+    model::{Offer, Pod, TargetKind, WatchedObject},
+    reference::Reference,
     selector::{Labels, Selector},
 };
+
+/// An offer with its members.
+#[derive(Clone, Debug)]
+pub struct OfferEntry {
+    /// The offer.
+    pub offer: Arc<Offer>,
+    /// The selected objects by name, for each target in the offer's order.
+    pub members: Vec<CowMap<Member>>,
+}
+
+impl OfferEntry {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.offer, &other.offer)
+            && self.members.len() == other.members.len()
+            && self
+                .members
+                .iter()
+                .zip(&other.members)
+                .all(|(a, b)| a.diff(b).next().is_none())
+    }
+}
+
+/// An object that a target selects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Member {
+    /// A pod.
+    Pod(Arc<Pod>),
+    /// A Service's endpoints, by the Service's name.
+    Endpoint(Arc<str>),
+    /// An object of another kind.
+    Object(Arc<WatchedObject>),
+}
+
+impl Member {
+    /// Returns the reference that bindings and providers use; `namespace` is the offer's.
+    pub fn reference(&self, namespace: &str) -> Reference {
+        match self {
+            Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
+            Self::Endpoint(name) => Reference {
+                namespace: namespace.to_owned(),
+                api_version: "v1".to_owned(),
+                kind: "Endpoints".to_owned(),
+                name: name.to_string(),
+                ..Reference::default()
+            },
+            Self::Object(o) => Reference {
+                namespace: o.namespace.to_string(),
+                api_version: o.api_version.to_string(),
+                kind: o.kind.to_string(),
+                name: o.name.to_string(),
+                ..Reference::default()
+            },
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offers {

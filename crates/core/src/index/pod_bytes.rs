@@ -9,8 +9,7 @@ use hashbrown::HashMap;
 
 use crate::{
     model::{AffinityTerm, NodeConstraints, Pod, TolerationValue},
-    pod_affinity::PodTerm,
-    selector::{Expression, Selector},
+    selector::{Expression, PodTerm, Selector},
 };
 
 /// The size up to which the constraints of a pod are ordinary and count against no bound.

@@ -4,71 +4,18 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{in_flight::InFlight, members::members_of, offers::Offers};
+use super::{
+    flight::InFlight,
+    offers::{Member, OfferEntry, Offers},
+};
 use crate::{
     cow_map::CowMap,
     model::{
-        DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target,
+        DeviceClass, EndpointSlice, Namespace, Node, Pod, Policy, Service, Target, TargetKind,
         WatchedObject, key,
     },
-    reference::Reference,
     selector::Labels,
 };
-
-/// An offer with its members.
-#[derive(Clone, Debug)]
-pub struct OfferEntry {
-    /// The offer.
-    pub offer: Arc<Offer>,
-    /// The selected objects by name, for each target in the offer's order.
-    pub members: Vec<CowMap<Member>>,
-}
-
-impl OfferEntry {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.offer, &other.offer)
-            && self.members.len() == other.members.len()
-            && self
-                .members
-                .iter()
-                .zip(&other.members)
-                .all(|(a, b)| a.diff(b).next().is_none())
-    }
-}
-
-/// An object that a target selects.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Member {
-    /// A pod.
-    Pod(Arc<Pod>),
-    /// A Service's endpoints, by the Service's name.
-    Endpoint(Arc<str>),
-    /// An object of another kind.
-    Object(Arc<WatchedObject>),
-}
-
-impl Member {
-    /// Returns the reference that bindings and providers use; `namespace` is the offer's.
-    pub fn reference(&self, namespace: &str) -> Reference {
-        match self {
-            Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
-            Self::Endpoint(name) => Reference {
-                namespace: namespace.to_owned(),
-                api_version: "v1".to_owned(),
-                kind: "Endpoints".to_owned(),
-                name: name.to_string(),
-                ..Reference::default()
-            },
-            Self::Object(o) => Reference {
-                namespace: o.namespace.to_string(),
-                api_version: o.api_version.to_string(),
-                kind: o.kind.to_string(),
-                name: o.name.to_string(),
-                ..Reference::default()
-            },
-        }
-    }
-}
 
 /// The pods bound to one node that have not finished.
 #[derive(Clone, Debug, Default)]
@@ -331,4 +278,50 @@ fn changed<'a, T>(
         (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
         _ => true,
     })
+}
+
+pub(super) fn selects_pod(target: &Target, pod: &Pod) -> bool {
+    target.kind == TargetKind::Pod && target.selector.matches(&pod.labels)
+}
+
+/// Returns the objects that a target selects. For a target of a kind other than Pod it returns
+/// `known` if the objects are equal, so that the target does not look changed.
+pub(super) fn members_of(
+    target: &Target,
+    namespace: &str,
+    now: &Snapshot,
+    known: &CowMap<Member>,
+) -> CowMap<Member> {
+    let mut members = CowMap::default();
+    let selector = &target.selector;
+    let (api_version, kind) = target.selected_kind();
+    if target.kind == TargetKind::Pod {
+        for pod in now.pods.values().filter(|p| *p.namespace == *namespace) {
+            if selects_pod(target, pod) {
+                members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
+            }
+        }
+        return members;
+    }
+    let others = now.dynamic_objects.values().filter(|o| {
+        let here = o.namespace.is_empty() || *o.namespace == *namespace;
+        here && *o.api_version == *api_version && *o.kind == *kind && selector.matches(&o.labels)
+    });
+    if target.kind == TargetKind::Endpoint {
+        let slices = now.slices.values().filter(|s| {
+            *s.namespace == *namespace && !s.service.is_empty() && selector.matches(&s.labels)
+        });
+        let names = slices.map(|s| &s.service).chain(others.map(|o| &o.name));
+        for name in names {
+            members.insert(name, Member::Endpoint(Arc::clone(name)));
+        }
+    } else {
+        for other in others {
+            members.insert(&other.name, Member::Object(Arc::clone(other)));
+        }
+    }
+    if members.len() == known.len() && members.iter().all(|(name, m)| known.get(name) == Some(m)) {
+        return known.clone();
+    }
+    members
 }
