@@ -1,6 +1,6 @@
 //! Limits one tenant's effect on other tenants' pods, by trusted namespaces and annotation keys.
 
-use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt};
 
 /// The default namespace of Tautline.
 pub const OWN_NAMESPACE: &str = "tautline-system";
@@ -95,14 +95,6 @@ impl From<&str> for KeyPattern {
     }
 }
 
-impl FromStr for KeyPattern {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.into())
-    }
-}
-
 /// The annotation keys that the allocators of one rule, or of every rule, may write on pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatorKeys {
@@ -128,14 +120,6 @@ impl From<&str> for AllocatorKeys {
             rule,
             keys: keys.into(),
         }
-    }
-}
-
-impl FromStr for AllocatorKeys {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.into())
     }
 }
 
