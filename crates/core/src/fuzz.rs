@@ -2,7 +2,8 @@
 
 use crate::{Reference, duration, quantity};
 
-pub(crate) fn texts(data: &[u8]) {
+/// Parses bytes as a duration, a quantity and a reference.
+pub fn fuzz_texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
@@ -29,7 +30,7 @@ mod tests {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/texts");
         let mut replayed = 0;
         for entry in std::fs::read_dir(&corpus).unwrap() {
-            super::texts(&std::fs::read(entry.unwrap().path()).unwrap());
+            super::fuzz_texts(&std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
         assert!(replayed >= 5, "{} has {replayed} files", corpus.display());

@@ -30,15 +30,11 @@ mod rule_answer;
 pub mod selector;
 pub mod trust;
 
+#[doc(hidden)]
+pub use fuzz::fuzz_texts;
 pub use index::{Index, Snapshot};
 pub use tautline_types::{
     Compliance, ContainerKind, Reference, compliance, dns, duration, nodes, quantity, reference,
     text,
 };
 pub use trust::TrustedNamespaces;
-
-/// Parses bytes as a duration, a quantity and a reference, for the fuzz target.
-#[doc(hidden)]
-pub fn fuzz_texts(data: &[u8]) {
-    fuzz::texts(data);
-}
