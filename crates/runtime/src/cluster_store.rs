@@ -34,10 +34,10 @@ impl Versions {
 
 /// The cluster's objects, as watches report them. Clones share the index; a read waits for at most
 /// one short write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClusterStore(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     index: Mutex<Index>,
     /// The last snapshot. It is made on demand, since writes after a snapshot copy the shards they
@@ -64,23 +64,6 @@ struct PodsWatch {
     since: Option<Instant>,
     /// The number of readers that wait for pods.
     waiting: usize,
-}
-
-impl Default for ClusterStore {
-    fn default() -> Self {
-        Self(Arc::new(Inner {
-            index: Mutex::default(),
-            now: ArcSwap::default(),
-            outdated: Mutex::default(),
-            stale: AtomicBool::new(false),
-            versions: watch::Sender::new(Versions::default()),
-            versions_except_pods: watch::Sender::new(Versions::default()),
-            listed: AtomicU16::new(0),
-            pods_watch: Mutex::default(),
-            pods_wanted: Condvar::new(),
-            rejected: Mutex::default(),
-        }))
-    }
 }
 
 impl ClusterStore {

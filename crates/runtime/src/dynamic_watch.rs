@@ -2,13 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::pending,
     sync::Arc,
     time::Duration,
 };
 
 use dashmap::DashMap;
-use futures::{StreamExt, future::select_all};
+use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
     api::DynamicObject,
@@ -22,13 +21,13 @@ use tautline_core::{
     model::{Offer, TargetKind, WatchedObject},
 };
 use tokio::{
-    sync::watch,
-    task::JoinHandle,
-    time::{Instant, sleep_until, timeout},
+    sync::{Mutex, watch},
+    time::{Instant, sleep, sleep_until},
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    api_call::{ApiCallError, within},
     cluster_store::ClusterStore,
     error_text::error_text,
     watch::in_pages,
@@ -56,7 +55,7 @@ type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 /// for a moment.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KindStatus {
     /// True if all objects of the kind are in the store, or it has none.
     listed: bool,
@@ -64,14 +63,8 @@ struct KindStatus {
 }
 
 /// The watched kinds, and the reasons why others are not watched. Clones share the state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WatchedKinds(Arc<DashMap<Gvk, KindStatus>>, watch::Sender<()>);
-
-impl Default for WatchedKinds {
-    fn default() -> Self {
-        Self(Arc::default(), watch::Sender::new(()))
-    }
-}
 
 impl WatchedKinds {
     /// The reason why a kind is not watched, if it is not.
@@ -92,15 +85,9 @@ impl WatchedKinds {
     }
 
     fn set(&self, gvk: &Gvk, listed: bool, missing: Option<String>) {
-        let before = self.0.insert(
-            gvk.clone(),
-            KindStatus {
-                listed,
-                missing: missing.clone(),
-            },
-        );
-        let before = before.unwrap_or_default();
-        if (before.listed, before.missing) != (listed, missing) {
+        let now = KindStatus { listed, missing };
+        let before = self.0.insert(gvk.clone(), now.clone());
+        if before.unwrap_or_default() != now {
             self.1.send_replace(());
         }
     }
@@ -114,193 +101,175 @@ pub async fn watch_dynamic_kinds(
     stop: CancellationToken,
 ) {
     let mut changes = store.changes_except_pods();
-    let mut follower = DynamicWatcher {
+    let watcher = DynamicWatcher {
         client,
         store,
         kinds,
-        stop: stop.clone(),
-        states: BTreeMap::new(),
-        over_limit: BTreeSet::new(),
-        next_pace: Instant::now(),
+        next_discovery: Arc::new(Mutex::new(Instant::now())),
     };
-    let mut last = None;
-    loop {
-        let now = *changes.borrow_and_update();
-        if last.is_none_or(|last| now.changed(&last, &[Kind::Offer])) {
-            follower.update_kinds().await;
-            last = Some(now);
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = follower.next_step() => {}
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(SETTLE_TIME) => {}
-                }
+    let follow_offers = async {
+        let (mut watches, mut over_limit) = (BTreeMap::new(), BTreeSet::new());
+        let mut last = None;
+        loop {
+            let now = *changes.borrow_and_update();
+            if last.is_none_or(|last| now.changed(&last, &[Kind::Offer])) {
+                watcher.update_kinds(&mut watches, &mut over_limit).await;
+                last = Some(now);
             }
+            if changes.changed().await.is_err() {
+                return;
+            }
+            sleep(SETTLE_TIME).await;
         }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = follow_offers => {}
     }
 }
 
-struct KindState {
-    watch: Option<RunningWatch>,
-    failures: u32,
-    next_attempt: Instant,
-    lost_at: Instant,
-    absent: bool,
-}
-
-struct RunningWatch {
-    task: JoinHandle<WatchEnd>,
-    end: DropGuard,
-}
+/// The tasks that watch one kind each.
+type Watches = BTreeMap<Gvk, AbortOnDropHandle<()>>;
 
 /// The end of a watch: whether the objects had been listed, and why the watch ended.
 type WatchEnd = (bool, String);
 
+#[derive(Clone)]
 struct DynamicWatcher {
     client: Client,
     store: ClusterStore,
     kinds: WatchedKinds,
-    stop: CancellationToken,
-    states: BTreeMap<Gvk, KindState>,
-    over_limit: BTreeSet<Gvk>,
-    next_pace: Instant,
+    next_discovery: Arc<Mutex<Instant>>,
 }
 
 impl DynamicWatcher {
-    async fn update_kinds(&mut self) {
+    async fn update_kinds(&self, watches: &mut Watches, over_limit: &mut BTreeSet<Gvk>) {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let (selected, beyond) = select_kinds(&named);
-        let over: Vec<Gvk> = self.states.keys().cloned().collect();
-        for gvk in over.into_iter().filter(|gvk| !selected.contains(gvk)) {
-            let Some(KindState { watch, .. }) = self.states.remove(&gvk) else {
-                continue;
-            };
-            if let Some(RunningWatch { task, end }) = watch {
-                drop(end);
-                _ = task.await;
-            }
+        for (gvk, task) in watches.extract_if(.., |gvk, _| !selected.contains(gvk)) {
+            task.abort();
+            _ = task.await;
             self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
             self.kinds.0.remove(&gvk);
         }
-        for gvk in self.over_limit.difference(&beyond) {
+        for gvk in over_limit.difference(&beyond) {
             self.kinds.0.remove(gvk);
         }
         for gvk in &beyond {
             self.kinds.set(gvk, false, Some(too_many()));
         }
-        self.over_limit = beyond;
-        let now = Instant::now();
+        *over_limit = beyond;
         for gvk in selected {
-            self.states.entry(gvk).or_insert(KindState {
-                watch: None,
-                failures: 0,
-                next_attempt: now,
-                lost_at: now,
-                absent: false,
+            watches.entry(gvk.clone()).or_insert_with(|| {
+                AbortOnDropHandle::new(tokio::spawn(self.clone().watch_for_ever(gvk)))
             });
         }
     }
 
-    async fn next_step(&mut self) {
-        let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
-        let attempt = waiting
-            .min_by_key(|(_, f)| f.next_attempt)
-            .map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
-        let lost = self
-            .states
-            .values()
-            .filter(|f| !f.absent && f.watch.is_none());
-        let gone_at = lost.map(|f| f.lost_at + ABSENT_AFTER).min();
-        let at = |at: Option<Instant>| async move {
-            match at {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
+    /// Watches a kind, and tries again after its watch has ended.
+    async fn watch_for_ever(self, gvk: Gvk) {
+        let (api_version, kind) = &gvk;
+        let (mut lost_at, mut failures, mut absent) = (Instant::now(), 0, false);
+        loop {
+            let (listed, why) = self.resolve_and_watch(&gvk).await;
+            let now = Instant::now();
+            if listed {
+                (lost_at, failures, absent) = (now, 0, false);
             }
+            let retry = retry_after(failures);
+            failures = failures.saturating_add(1);
+            if failures == 1 {
+                tracing::warn!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
+            } else {
+                tracing::debug!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
+            }
+            self.kinds.set(&gvk, absent, Some(unavailable(&gvk)));
+            let absent_at = lost_at + ABSENT_AFTER;
+            if !absent && absent_at <= now + retry {
+                sleep_until(absent_at).await;
+                absent = true;
+                self.store.reset_dynamic(api_version, kind, Vec::new());
+                self.kinds.set(&gvk, true, Some(unavailable(&gvk)));
+            }
+            sleep_until(now + retry).await;
+        }
+    }
+
+    async fn resolve_and_watch(&self, gvk: &Gvk) -> WatchEnd {
+        {
+            let mut next = self.next_discovery.lock().await;
+            sleep_until(*next).await;
+            *next = Instant::now() + DISCOVERY_INTERVAL;
+        }
+        let (api_version, kind) = gvk.clone();
+        if api_version.is_empty() {
+            return (false, "the target has no apiVersion".to_owned());
+        }
+        let named = match GroupVersionKind::try_from(TypeMeta { api_version, kind }) {
+            Ok(named) => named,
+            Err(error) => return (false, error.to_string()),
         };
-        tokio::select! {
-            (gvk, (listed, why)) = next_ended(&mut self.states) => self.watch_ended(&gvk, listed, &why),
-            () = at(gone_at) => self.drop_absent_kinds(),
-            () = at(attempt.as_ref().map(|(_, at)| *at)) => {
-                if let Some((gvk, _)) = attempt {
-                    self.start_watch(&gvk);
+        let client = &self.client;
+        let why = match within(DEADLINE, pinned_kind(client, &named)).await {
+            Ok((resource, _)) => {
+                return self
+                    .watch(Api::all_with(client.clone(), &resource), gvk)
+                    .await;
+            }
+            Err(error @ ApiCallError::Timeout(_)) => error.to_string(),
+            Err(error) => format!("the API server does not serve it: {error}"),
+        };
+        (false, why)
+    }
+
+    async fn watch(&self, api: Api<ObjectMetadata>, gvk: &Gvk) -> WatchEnd {
+        let (store, kinds) = (&self.store, &self.kinds);
+        let (mut listed, mut failures) = (false, 0);
+        let (api_version, kind): (Arc<str>, Arc<str>) =
+            (gvk.0.as_str().into(), gvk.1.as_str().into());
+        let object = |o: &ObjectMetadata| WatchedObject {
+            api_version: Arc::clone(&api_version),
+            kind: Arc::clone(&kind),
+            namespace: o.namespace().unwrap_or_default().into(),
+            name: o.name_any().into(),
+            labels: convert::labels(o.metadata.labels.as_ref()),
+        };
+        let mut changes = Changes::default();
+        let mut events = std::pin::pin!(watcher(api, in_pages()));
+        while let Some(event) = events.next().await {
+            match event.map(|event| changes.next(event, |o| object(&o))) {
+                Ok(None) => {}
+                Ok(Some(Change::Replaced(objects))) => {
+                    store.reset_dynamic(&api_version, &kind, objects);
+                    kinds.set(gvk, true, None);
+                    (listed, failures) = (true, 0);
+                }
+                Ok(Some(Change::Applied(object))) => {
+                    failures = 0;
+                    store.apply(Object::Dynamic(object));
+                }
+                Ok(Some(Change::Deleted(object))) => {
+                    failures = 0;
+                    store.delete(Kind::Dynamic, &Object::Dynamic(object).key());
+                }
+                Err(error) => {
+                    if let Some(message) = refusal(&error) {
+                        return (listed, message.to_owned());
+                    }
+                    let retry = retry_after(failures);
+                    failures = failures.saturating_add(1);
+                    let error = error_text(&error);
+                    tracing::warn!(%kind, error, ?retry, "watch restarts");
+                    if !listed {
+                        kinds.set(gvk, false, Some(unavailable(gvk)));
+                    }
+                    sleep(retry).await;
                 }
             }
         }
+        (listed, "the watch has ended".to_owned())
     }
-
-    fn start_watch(&mut self, gvk: &Gvk) {
-        self.next_pace = Instant::now() + DISCOVERY_INTERVAL;
-        let Some(followed) = self.states.get_mut(gvk) else {
-            return;
-        };
-        let token = self.stop.child_token();
-        let end = token.clone().drop_guard();
-        let (client, store) = (self.client.clone(), self.store.clone());
-        let (kinds, gvk) = (self.kinds.clone(), gvk.clone());
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = token.cancelled() => (false, "it is not followed any more".to_owned()),
-                ended = resolve_and_watch(&client, &store, &kinds, &gvk) => ended,
-            }
-        });
-        followed.watch = Some(RunningWatch { task, end });
-    }
-
-    fn watch_ended(&mut self, gvk: &Gvk, listed: bool, why: &str) {
-        let Some(followed) = self.states.get_mut(gvk) else {
-            return;
-        };
-        let now = Instant::now();
-        followed.watch = None;
-        if listed {
-            (followed.lost_at, followed.failures, followed.absent) = (now, 0, false);
-        }
-        let retry = retry_after(followed.failures);
-        followed.failures = followed.failures.saturating_add(1);
-        followed.next_attempt = now + retry;
-        let (api_version, kind) = gvk;
-        if followed.failures == 1 {
-            tracing::warn!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
-        } else {
-            tracing::debug!(%api_version, %kind, why, ?retry, "a kind cannot be watched");
-        }
-        let gone = followed.absent;
-        self.kinds.set(gvk, gone, Some(unavailable(gvk)));
-    }
-
-    fn drop_absent_kinds(&mut self) {
-        for (gvk, followed) in &mut self.states {
-            if followed.watch.is_none()
-                && !followed.absent
-                && followed.lost_at.elapsed() >= ABSENT_AFTER
-            {
-                followed.absent = true;
-                self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());
-                self.kinds.set(gvk, true, Some(unavailable(gvk)));
-            }
-        }
-    }
-}
-
-async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) {
-    let watched = followed.iter_mut().filter_map(|(gvk, f)| {
-        let watching = f.watch.as_mut()?;
-        Some((gvk.clone(), &mut watching.task))
-    });
-    let (mut names, tasks): (Vec<Gvk>, Vec<_>) = watched.unzip();
-    if tasks.is_empty() {
-        return pending().await;
-    }
-    let (ended, at, _) = select_all(tasks).await;
-    let ended = ended.unwrap_or_else(|error| (false, error.to_string()));
-    (names.swap_remove(at), ended)
 }
 
 fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
@@ -363,94 +332,6 @@ fn too_many() -> String {
          the others, those of its oldest offers first, and this one is not among them: name fewer \
          kinds in this namespace"
     )
-}
-
-async fn resolve_and_watch(
-    client: &Client,
-    store: &ClusterStore,
-    kinds: &WatchedKinds,
-    gvk: &Gvk,
-) -> WatchEnd {
-    match timeout(DEADLINE, resolve_api(client, gvk)).await {
-        Ok(Ok(api)) => watch(api, store, kinds, gvk).await,
-        Ok(Err(why)) => (false, why),
-        Err(_) => {
-            let why = format!("the API server did not answer within {DEADLINE:?}");
-            (false, why)
-        }
-    }
-}
-
-async fn resolve_api(
-    client: &Client,
-    (api_version, kind): &Gvk,
-) -> Result<Api<ObjectMetadata>, String> {
-    if api_version.is_empty() {
-        return Err("the target has no apiVersion".to_owned());
-    }
-    let types = TypeMeta {
-        api_version: api_version.clone(),
-        kind: kind.clone(),
-    };
-    let gvk = GroupVersionKind::try_from(&types).map_err(|e| e.to_string())?;
-    match pinned_kind(client, &gvk).await {
-        Ok((resource, _)) => Ok(Api::all_with(client.clone(), &resource)),
-        Err(error) => Err(format!(
-            "the API server does not serve it: {}",
-            error_text(&error)
-        )),
-    }
-}
-
-async fn watch(
-    api: Api<ObjectMetadata>,
-    store: &ClusterStore,
-    kinds: &WatchedKinds,
-    gvk: &Gvk,
-) -> WatchEnd {
-    let (mut listed, mut failures) = (false, 0);
-    let (api_version, kind): (Arc<str>, Arc<str>) = (gvk.0.as_str().into(), gvk.1.as_str().into());
-    let object = |o: &ObjectMetadata| WatchedObject {
-        api_version: Arc::clone(&api_version),
-        kind: Arc::clone(&kind),
-        namespace: o.namespace().unwrap_or_default().into(),
-        name: o.name_any().into(),
-        labels: convert::labels(o.metadata.labels.as_ref()),
-    };
-    let mut changes = Changes::default();
-    let mut events = std::pin::pin!(watcher(api, in_pages()));
-    while let Some(event) = events.next().await {
-        match event.map(|event| changes.next(event, |o| object(&o))) {
-            Ok(None) => {}
-            Ok(Some(Change::Replaced(objects))) => {
-                store.reset_dynamic(&api_version, &kind, objects);
-                kinds.set(gvk, true, None);
-                (listed, failures) = (true, 0);
-            }
-            Ok(Some(Change::Applied(object))) => {
-                failures = 0;
-                store.apply(Object::Dynamic(object));
-            }
-            Ok(Some(Change::Deleted(object))) => {
-                failures = 0;
-                store.delete(Kind::Dynamic, &Object::Dynamic(object).key());
-            }
-            Err(error) => {
-                if let Some(message) = refusal(&error) {
-                    return (listed, message.to_owned());
-                }
-                let retry = retry_after(failures);
-                failures = failures.saturating_add(1);
-                let error = error_text(&error);
-                tracing::warn!(%kind, error, ?retry, "watch restarts");
-                if !listed {
-                    kinds.set(gvk, false, Some(unavailable(gvk)));
-                }
-                tokio::time::sleep(retry).await;
-            }
-        }
-    }
-    (listed, "the watch has ended".to_owned())
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-use std::convert::Infallible;
+use std::{convert::Infallible, future::pending};
 
 use http_body_util::Full;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tautline_core::{model::Target, selector::Selector};
+use tokio_util::sync::DropGuard;
 
 use super::*;
 
