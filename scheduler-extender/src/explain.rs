@@ -8,6 +8,7 @@ mod what_if;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tautline_provider_client::status::unix_millis;
 
 pub(crate) use self::record::mode_name;
 pub use self::{
@@ -18,7 +19,7 @@ pub use self::{
     summary::Summary,
     what_if::RecordedAnswers,
 };
-use crate::{plans::PodPlan, shares::Shares, status::unix_millis};
+use crate::{plans::PodPlan, shares::Shares};
 
 /// The maximum number of rounds that are shown of one pod.
 const MAX_SHOWN_ROUNDS: usize = 5;

@@ -22,7 +22,7 @@ use crate::{
     client::ProviderClient,
     costs::RoundNodes,
     question::{PlanningQuestion, subject_bytes},
-    status::LastCall,
+    status::{CallStatus, micros, unix_millis},
 };
 
 /// The maximum number of rules per pod, since their providers are called concurrently.
@@ -285,11 +285,11 @@ impl ProviderClient {
                 (error.code(), record.outcome, record.error, None)
             }
         };
-        let call = LastCall {
-            at: SystemTime::now(),
-            took,
-            deadline,
-            outcome: code,
+        let call = CallStatus {
+            at_unix_millis: unix_millis(SystemTime::now()),
+            took_micros: micros(took),
+            deadline_micros: micros(deadline),
+            outcome: code.into(),
             error: error.clone(),
         };
         self.0.last_calls.set(&rule.name, &provider, call);

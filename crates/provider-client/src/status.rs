@@ -1,12 +1,14 @@
 //! The state of each provider, for people: its last call, and the breakers of its addresses.
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use dashmap::DashMap;
+use serde::{Deserialize, Serialize};
 use tautline_core::{
     Snapshot,
     model::Service,
@@ -17,69 +19,79 @@ use crate::{client::ProviderClient, hedge::time_until, pool::Endpoints, question
 
 /// The maximum number of providers with a last call, and of providers in a list.
 const MAX_PROVIDERS: usize = 256;
+/// The maximum number of a Service's addresses in a status.
+const MAX_ADDRESSES: usize = 16;
 /// The age from which a last call is removed to make room.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// The last call to a provider for one rule.
-#[derive(Clone, Debug)]
-pub struct LastCall {
-    /// The end of the call.
-    pub at: SystemTime,
-    /// The duration of the call.
-    pub took: Duration,
-    /// The deadline of the call.
-    pub deadline: Duration,
-    /// The outcome: `OK`, or an error code.
-    pub outcome: &'static str,
-    /// The error, for people.
-    pub error: Option<String>,
-}
-
 /// A rule, and a Service that is labelled as its provider.
-#[derive(Clone, Debug, Default)]
-pub struct ProviderState {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderStatus {
     /// The rule's name.
-    pub rule: Arc<str>,
-    /// The Service; `None` if no Service has the rule's label.
-    pub service: Option<Arc<Service>>,
+    pub rule: String,
+    /// The Service, as `namespace/name`; absent if no Service has the rule's label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
     /// True if the Service may serve all namespaces.
     pub trusted: bool,
-    /// The ready addresses of the Service.
-    pub addresses: Vec<AddressState>,
-    /// The last call; `None` before the first one.
-    pub last_call: Option<LastCall>,
+    /// The ready addresses of the Service, at most 16.
+    pub addresses: Vec<AddressStatus>,
+    /// The last call; absent before the first call of this replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_call: Option<CallStatus>,
 }
 
 /// An address and its circuit breaker.
-#[derive(Clone, Debug)]
-pub struct AddressState {
-    /// The address.
-    pub address: Address,
-    /// The time until the next attempt at an address that has failed repeatedly; `None` for other
-    /// addresses.
-    pub retry_in: Option<Duration>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressStatus {
+    /// The host and port.
+    pub address: String,
+    /// True if the address has failed repeatedly and is not called.
+    pub breaker_open: bool,
+    /// The time until the next attempt, in microseconds; absent unless the breaker is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_micros: Option<u64>,
+}
+
+/// The last call to a provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallStatus {
+    /// The end of the call, in milliseconds since 1970.
+    pub at_unix_millis: u64,
+    /// The duration of the call, in microseconds.
+    pub took_micros: u64,
+    /// The deadline of the call, in microseconds.
+    pub deadline_micros: u64,
+    /// The outcome: `OK`, or an error code.
+    pub outcome: Cow<'static, str>,
+    /// The error, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct LastCalls(DashMap<(Arc<str>, Arc<str>), LastCall>);
+pub(crate) struct LastCalls(DashMap<(Arc<str>, Arc<str>), CallStatus>);
 
 impl LastCalls {
-    pub(crate) fn set(&self, rule: &Arc<str>, provider: &Arc<str>, call: LastCall) {
+    pub(crate) fn set(&self, rule: &Arc<str>, provider: &Arc<str>, call: CallStatus) {
         let key = (Arc::clone(rule), Arc::clone(provider));
         if let Some(mut last) = self.0.get_mut(&key) {
             *last = call;
             return;
         }
         if self.0.len() >= MAX_PROVIDERS {
-            let is_recent = |call: &LastCall| call.at.elapsed().is_ok_and(|age| age < FORGET_AFTER);
-            self.0.retain(|_, call| is_recent(call));
+            let oldest = unix_millis(SystemTime::now() - FORGET_AFTER);
+            self.0.retain(|_, call| call.at_unix_millis > oldest);
         }
         if self.0.len() < MAX_PROVIDERS {
             self.0.insert(key, call);
         }
     }
 
-    fn get(&self, rule: &Arc<str>, provider: Arc<str>) -> Option<LastCall> {
+    fn get(&self, rule: &Arc<str>, provider: Arc<str>) -> Option<CallStatus> {
         let found = self.0.get(&(Arc::clone(rule), provider));
         found.map(|call| call.clone())
     }
@@ -87,7 +99,7 @@ impl LastCalls {
 
 impl ProviderClient {
     /// The Services of all rules of policies, sorted by rule and Service, and at most 256.
-    pub fn provider_states(&self, snapshot: &Snapshot) -> Vec<ProviderState> {
+    pub fn provider_statuses(&self, snapshot: &Snapshot) -> Vec<ProviderStatus> {
         let rules = snapshot.policies().flat_map(|policy| &policy.rules);
         let rules: BTreeSet<Arc<str>> = rules.map(|rule| Arc::clone(&rule.name)).collect();
         let mut all = Vec::new();
@@ -95,13 +107,13 @@ impl ProviderClient {
             let mut services: Vec<&Arc<Service>> = snapshot.providers(&rule).iter().collect();
             services.sort_by_key(|s| (&s.namespace, &s.name));
             if services.is_empty() {
-                all.push(ProviderState {
-                    rule: Arc::clone(&rule),
-                    ..ProviderState::default()
+                all.push(ProviderStatus {
+                    rule: rule.to_string(),
+                    ..ProviderStatus::default()
                 });
             }
             for service in services {
-                all.push(self.provider_state(snapshot, &rule, service));
+                all.push(self.provider_status(snapshot, &rule, service));
             }
             if all.len() >= MAX_PROVIDERS {
                 break;
@@ -111,39 +123,54 @@ impl ProviderClient {
         all
     }
 
-    fn provider_state(
+    fn provider_status(
         &self,
         snapshot: &Snapshot,
         rule: &Arc<str>,
         service: &Arc<Service>,
-    ) -> ProviderState {
+    ) -> ProviderStatus {
         let endpoints = Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT);
-        let open_until = |address: &Address| self.0.pool.known(address, &endpoints)?.open_until();
-        let state = |address: &Address| AddressState {
-            address: address.clone(),
-            retry_in: open_until(address).map(time_until),
+        let status = |address: &Address| {
+            let known = self.0.pool.known(address, &endpoints);
+            let retry_in = known.and_then(|known| known.open_until()).map(time_until);
+            AddressStatus {
+                address: address.to_string(),
+                breaker_open: retry_in.is_some(),
+                retry_in_micros: retry_in.map(micros),
+            }
         };
-        ProviderState {
-            rule: Arc::clone(rule),
-            service: Some(Arc::clone(service)),
+        let addresses = endpoints.addresses.iter().take(MAX_ADDRESSES);
+        let name = provider_name(service);
+        ProviderStatus {
+            rule: rule.to_string(),
+            service: Some(name.to_string()),
             trusted: self.trusts(service),
-            addresses: endpoints.addresses.iter().map(state).collect(),
-            last_call: self.0.last_calls.get(rule, provider_name(service)),
+            addresses: addresses.map(status).collect(),
+            last_call: self.0.last_calls.get(rule, name),
         }
     }
+}
+
+/// A time in milliseconds since 1970.
+pub fn unix_millis(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time in microseconds.
+pub fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(age: Duration) -> LastCall {
-        LastCall {
-            at: SystemTime::now() - age,
-            took: Duration::ZERO,
-            deadline: Duration::ZERO,
-            outcome: "OK",
-            error: None,
+    fn call(age: Duration) -> CallStatus {
+        CallStatus {
+            at_unix_millis: unix_millis(SystemTime::now() - age),
+            outcome: "OK".into(),
+            ..CallStatus::default()
         }
     }
 

@@ -6,11 +6,11 @@ use tautline_core::{
     model::Prefer,
     planning::{NodeVerdict, RuleOutcome},
 };
+use tautline_provider_client::status::{micros, unix_millis};
 
 use super::pod::PodNow;
 use crate::{
     plans::PodPlan,
-    status::{micros, unix_millis},
     underlay::{CheckedOffer, UnderlayResult},
 };
 

@@ -4,11 +4,9 @@ use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use tautline_core::planning::NodeVerdict;
+use tautline_provider_client::status::{micros, unix_millis};
 
-use crate::{
-    plans::{PodPlan, reason_counts},
-    status::{micros, unix_millis},
-};
+use crate::plans::{PodPlan, reason_counts};
 
 /// The maximum number of pods in a list.
 pub(super) const MAX_PODS: usize = 500;

@@ -7,8 +7,7 @@ use tautline_core::{
     text,
 };
 use tautline_proto::underlay::Offer;
-
-use crate::status::unix_millis;
+use tautline_provider_client::status::unix_millis;
 
 /// The maximum number of refused offers that explanations show.
 const MAX_REFUSED: usize = 32;

@@ -35,7 +35,7 @@ async fn status_has_the_last_call_of_each_provider() {
     assert_eq!(after.requests[0].verb, "filter");
     let provider = &after.providers[0];
     let call = provider.last_call.as_ref().unwrap();
-    assert_eq!((call.outcome.as_str(), &call.error), ("OK", &None));
+    assert_eq!((&*call.outcome, &call.error), ("OK", &None));
     assert_eq!(call.deadline_micros, after.provider_deadline_micros);
     assert!(!provider.addresses[0].breaker_open, "{provider:?}");
 }

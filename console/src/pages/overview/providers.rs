@@ -144,6 +144,6 @@ fn state(provider: &Provider) -> (&'static str, String) {
         ),
         (.., None) => ("none", "not called yet".into()),
         (.., Some(call)) if call.outcome == "OK" => ("good", "answers".into()),
-        (.., Some(call)) => ("bad", call.outcome.clone()),
+        (.., Some(call)) => ("bad", call.outcome.to_string()),
     }
 }
