@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+use crate::limits::Limits;
+
 /// The time in which a client should read a response, in milliseconds. A slower client may lose its
 /// connection to a new one.
 const STALLED_MILLIS: u64 = 1_000;
@@ -107,15 +109,23 @@ impl Activity {
             Phase::Work | Phase::Response | Phase::Flush => None,
         }
     }
-}
 
-/// The maximum duration of each phase. The reader of a body has its own deadline.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    pub first_byte: Duration,
-    pub head: Duration,
-    pub idle: Option<Duration>,
-    pub response: Duration,
+    /// Returns the reason to close the connection, if its phase has lasted too long. The reader of a body has its own deadline.
+    fn overdue(&self, limits: &Limits, now: u64) -> Option<CloseReason> {
+        if self.streams.load(Relaxed) > 0 {
+            return None;
+        }
+        let (phase, since) = self.state();
+        let (limit, reason) = match phase {
+            Phase::New => (limits.first_byte, CloseReason::Silent),
+            Phase::Head => (limits.head, CloseReason::SlowHeaders),
+            Phase::Idle => (limits.idle?, CloseReason::Idle),
+            Phase::Response | Phase::Flush => (limits.response, CloseReason::SlowReader),
+            Phase::Body | Phase::Work => return None,
+        };
+        let waited = Duration::from_millis(now.saturating_sub(since));
+        (waited >= limit).then_some(reason)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,30 +150,6 @@ impl CloseReason {
             Self::NoRoom => "NoRoom",
             Self::Handshake => "Handshake",
         }
-    }
-}
-
-impl Timeouts {
-    fn overdue(&self, activity: &Activity, now: u64) -> Option<CloseReason> {
-        if activity.streams.load(Relaxed) > 0 {
-            return None;
-        }
-        let (phase, since) = activity.state();
-        let (limit, reason) = match phase {
-            Phase::New => (self.first_byte, CloseReason::Silent),
-            Phase::Head => (self.head, CloseReason::SlowHeaders),
-            Phase::Idle => (self.idle?, CloseReason::Idle),
-            Phase::Response | Phase::Flush => (self.response, CloseReason::SlowReader),
-            Phase::Body | Phase::Work => return None,
-        };
-        let waited = Duration::from_millis(now.saturating_sub(since));
-        (waited >= limit).then_some(reason)
-    }
-
-    pub fn tick(&self) -> Duration {
-        let idle = self.idle.unwrap_or(Duration::MAX);
-        let shortest = self.first_byte.min(self.head).min(self.response).min(idle);
-        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 }
 
@@ -280,9 +266,9 @@ impl<T> Connections<T> {
         self.idlest(None, now).and_then(|id| self.close(id))
     }
 
-    pub fn overdue(&mut self, timeouts: &Timeouts, now: u64) -> Vec<(T, CloseReason)> {
+    pub fn overdue(&mut self, limits: &Limits, now: u64) -> Vec<(T, CloseReason)> {
         let due =
-            |(id, entry): (&u64, &Entry<T>)| Some((*id, timeouts.overdue(&entry.activity, now)?));
+            |(id, entry): (&u64, &Entry<T>)| Some((*id, entry.activity.overdue(limits, now)?));
         let due: Vec<(u64, CloseReason)> = self.entries.iter().filter_map(due).collect();
         due.into_iter()
             .filter_map(|(id, reason)| Some((self.close(id)?, reason)))

@@ -6,12 +6,13 @@ fn address(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
 }
 
-fn timeouts() -> Timeouts {
-    Timeouts {
+fn limits() -> Limits {
+    Limits {
         first_byte: Duration::from_millis(100),
         head: Duration::from_millis(200),
         idle: Some(Duration::from_millis(1_000)),
         response: Duration::from_millis(300),
+        ..Limits::default()
     }
 }
 
@@ -19,7 +20,7 @@ fn timeouts() -> Timeouts {
 fn timeouts_overdue_depends_on_the_phase() {
     let mut table = Connections::new(10, 10);
     let opened = table.open(address(1), 0, "one").unwrap();
-    let mut overdue = |now| table.overdue(&timeouts(), now);
+    let mut overdue = |now| table.overdue(&limits(), now);
     assert!(overdue(99).is_empty());
     opened.activity.enter(Phase::Head, 50);
     assert!(overdue(249).is_empty());
@@ -40,7 +41,7 @@ fn timeouts_overdue_depends_on_the_phase() {
     ] {
         let opened = table.open(address(1), 0, "one").unwrap();
         opened.activity.enter(phase, 0);
-        assert_eq!(table.overdue(&timeouts(), 300), [("one", reason)]);
+        assert_eq!(table.overdue(&limits(), 300), [("one", reason)]);
     }
 }
 
@@ -51,7 +52,7 @@ fn rank_excludes_connections_with_streams() {
     opened.activity.open_stream();
     opened.activity.open_stream();
     opened.activity.close_stream(5);
-    assert!(table.overdue(&timeouts(), 1 << 40).is_empty());
+    assert!(table.overdue(&limits(), 1 << 40).is_empty());
     assert_eq!(table.open(address(2), 6, "late").unwrap_err(), "late");
     opened.activity.close_stream(7);
     let late = table.open(address(2), 8, "late").unwrap();

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::{
     connection::Connection,
-    port::{Limits, Port},
+    limits::Limits,
+    port::Port,
     port_metrics::{ConnectionMetrics, PortMetrics},
     stream::Protocol,
 };

@@ -1,8 +1,66 @@
-//! The limits of the machine or container: memory and open files.
+//! The limits of a port, and those of the machine or container: memory and open files.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// The limits of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The maximum number of open connections; one address may have up to three quarters.
+    pub connections: usize,
+    /// The maximum number of TLS handshakes in progress, in addition to the connections.
+    pub handshakes: usize,
+    /// The deadline of a TLS handshake.
+    pub handshake: Duration,
+    /// The maximum time from the connection's start to its first byte.
+    pub first_byte: Duration,
+    /// The maximum time from the first byte of a request to the end of its headers.
+    pub head: Duration,
+    /// The maximum time between two requests; `None` if the protocol itself detects dead peers.
+    pub idle: Option<Duration>,
+    /// The maximum time from the end of the headers to the end of the body.
+    pub body: Duration,
+    /// The maximum time from the response's start until the client has read it.
+    pub response: Duration,
+    /// The maximum bytes of requests and responses in progress; one address may use up to half.
+    /// `None` means a quarter of the memory limit, and at least twice the largest request.
+    pub request_bytes: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshakes: 128,
+            handshake: Duration::from_secs(5),
+            first_byte: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            // kube-scheduler closes idle connections after 90 s, so it never sends into a closing
+            // one.
+            idle: Some(Duration::from_secs(150)),
+            body: Duration::from_secs(3),
+            response: Duration::from_secs(10),
+            request_bytes: None,
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn budget(&self, largest: usize) -> usize {
+        self.request_bytes.unwrap_or_else(|| {
+            let quarter = usize::try_from(memory_bytes() / 4).unwrap_or(usize::MAX);
+            quarter.max(largest.saturating_mul(2))
+        })
+    }
+
+    /// The time between two searches for connections whose phase has lasted too long.
+    pub(crate) fn tick(&self) -> Duration {
+        let idle = self.idle.unwrap_or(Duration::MAX);
+        let shortest = self.first_byte.min(self.head).min(self.response).min(idle);
+        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+}
 
 /// The bytes that this process may use: the minimum of its cgroups' limits and the machine's
 /// memory.

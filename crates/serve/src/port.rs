@@ -1,4 +1,5 @@
-//! A port that stays reachable under a flood: it closes silent, slow and idle connections.
+//! A port that stays reachable under a flood: it closes silent, slow and idle connections. The
+//! servers of hyper-util and tonic do not, and silent connections blocked them, with their probes.
 
 use std::{
     future::Future,
@@ -13,67 +14,16 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::oneshot,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{either::Either, sync::CancellationToken};
 
 use crate::{
     connection::Connection,
-    connections::{CloseReason, Connections, Opened, Timeouts},
-    limits,
+    connections::{CloseReason, Connections, Opened},
+    limits::{self, Limits},
     port_metrics::PortMetrics,
     stream::{Protocol, Stream},
     tls::ServerTls,
 };
-
-/// The limits of a port.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The maximum number of open connections; one address may have up to three quarters.
-    pub connections: usize,
-    /// The maximum number of TLS handshakes in progress, in addition to the connections.
-    pub handshakes: usize,
-    /// The deadline of a TLS handshake.
-    pub handshake: Duration,
-    /// The maximum time from the connection's start to its first byte.
-    pub first_byte: Duration,
-    /// The maximum time from the first byte of a request to the end of its headers.
-    pub head: Duration,
-    /// The maximum time between two requests; `None` if the protocol itself detects dead peers.
-    pub idle: Option<Duration>,
-    /// The maximum time from the end of the headers to the end of the body.
-    pub body: Duration,
-    /// The maximum time from the response's start until the client has read it.
-    pub response: Duration,
-    /// The maximum bytes of requests and responses in progress; one address may use up to half.
-    /// `None` means a quarter of the memory limit, and at least twice the largest request.
-    pub request_bytes: Option<usize>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 512,
-            handshakes: 128,
-            handshake: Duration::from_secs(5),
-            first_byte: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            // kube-scheduler closes idle connections after 90 s, so it never sends into a closing
-            // one.
-            idle: Some(Duration::from_secs(150)),
-            body: Duration::from_secs(3),
-            response: Duration::from_secs(10),
-            request_bytes: None,
-        }
-    }
-}
-
-impl Limits {
-    fn budget(&self, largest: usize) -> usize {
-        self.request_bytes.unwrap_or_else(|| {
-            let quarter = usize::try_from(limits::memory_bytes() / 4).unwrap_or(usize::MAX);
-            quarter.max(largest.saturating_mul(2))
-        })
-    }
-}
 
 /// The state of a port. Clones share it.
 #[derive(Clone, Debug)]
@@ -82,7 +32,6 @@ pub struct Port(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     limits: Limits,
-    timeouts: Timeouts,
     started: Instant,
     connections: Mutex<Connections<oneshot::Sender<()>>>,
     handshakes: Mutex<Connections<oneshot::Sender<()>>>,
@@ -96,12 +45,6 @@ impl Port {
         let of_source = |all: usize| (all / 4 * 3).max(1);
         let most = limits::connections_within(limits.connections);
         Self(Arc::new(Inner {
-            timeouts: Timeouts {
-                first_byte: limits.first_byte,
-                head: limits.head,
-                idle: limits.idle,
-                response: limits.response,
-            },
             started: Instant::now(),
             connections: Mutex::new(Connections::new(most, of_source(most))),
             handshakes: Mutex::new(Connections::new(
@@ -148,7 +91,7 @@ impl Port {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let tick = self.0.timeouts.tick();
+        let tick = self.0.limits.tick();
         let mut sweep = tokio::time::Instant::now() + tick;
         loop {
             let accepted = tokio::select! {
@@ -178,7 +121,7 @@ impl Port {
             match &tls {
                 None => {
                     if let Some((connection, close)) = self.open(from) {
-                        let stream = Stream::plain(tcp, protocol, connection, close);
+                        let stream = Stream::new(Either::Left(tcp), protocol, connection, close);
                         tokio::spawn(serve(stream));
                     }
                 }
@@ -220,7 +163,8 @@ impl Port {
             match shaken {
                 Ok(Ok(tls)) => {
                     if let Some((connection, close)) = opened {
-                        serve(Stream::tls(tls, protocol, connection, close)).await;
+                        let socket = Either::Right(Box::new(tls));
+                        serve(Stream::new(socket, protocol, connection, close)).await;
                     }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
@@ -257,7 +201,7 @@ impl Port {
             .0
             .connections
             .lock()
-            .overdue(&self.0.timeouts, self.now());
+            .overdue(&self.0.limits, self.now());
         for (_, reason) in overdue {
             self.0.metrics.connections.closed(reason);
         }

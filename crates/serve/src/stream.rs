@@ -15,6 +15,7 @@ use tokio::{
     sync::oneshot,
 };
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::{connection::Connection, connections::Phase};
 
@@ -30,16 +31,10 @@ pub enum Protocol {
     Http2,
 }
 
-#[derive(Debug)]
-enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 /// An accepted connection.
 #[derive(Debug)]
 pub struct Stream {
-    socket: Socket,
+    socket: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     connection: Arc<Connection>,
     protocol: Protocol,
     preface: usize,
@@ -48,26 +43,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn plain(
-        tcp: TcpStream,
-        protocol: Protocol,
-        connection: Arc<Connection>,
-        close: oneshot::Receiver<()>,
-    ) -> Self {
-        Self::new(Socket::Plain(tcp), protocol, connection, close)
-    }
-
-    pub(crate) fn tls(
-        tls: TlsStream<TcpStream>,
-        protocol: Protocol,
-        connection: Arc<Connection>,
-        close: oneshot::Receiver<()>,
-    ) -> Self {
-        Self::new(Socket::Tls(Box::new(tls)), protocol, connection, close)
-    }
-
-    fn new(
-        socket: Socket,
+    pub(crate) fn new(
+        socket: Either<TcpStream, Box<TlsStream<TcpStream>>>,
         protocol: Protocol,
         connection: Arc<Connection>,
         close: oneshot::Receiver<()>,
@@ -89,8 +66,8 @@ impl Stream {
 
     fn tcp(&self) -> &TcpStream {
         match &self.socket {
-            Socket::Plain(tcp) => tcp,
-            Socket::Tls(tls) => tls.get_ref().0,
+            Either::Left(tcp) => tcp,
+            Either::Right(tls) => tls.get_ref().0,
         }
     }
 
@@ -113,8 +90,8 @@ impl Stream {
     /// The TLS session, if there is one.
     pub fn session(&self) -> Option<&TlsStream<TcpStream>> {
         match &self.socket {
-            Socket::Plain(_) => None,
-            Socket::Tls(tls) => Some(tls),
+            Either::Left(_) => None,
+            Either::Right(tls) => Some(tls),
         }
     }
 
@@ -157,10 +134,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
         let before = buffer.filled().len();
-        ready!(match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
-            Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
-        })?;
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
             self.arrived(bytes);
@@ -176,10 +150,7 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Socket::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
-        }
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -188,10 +159,7 @@ impl AsyncWrite for Stream {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bytes),
-            Socket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bytes),
-        }
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -200,10 +168,7 @@ impl AsyncWrite for Stream {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        ready!(match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        })?;
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
         // HTTP/1 flushes after its last write.
         if self.connection.activity.phase() == Phase::Flush {
             self.connection.release();
@@ -213,9 +178,6 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.socket {
-            Socket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
