@@ -14,6 +14,7 @@ use k8s_openapi::{
 };
 use tautline_core::{
     duration,
+    index::{Kind, Object},
     model::{
         self, EndpointSlice, Namespace, Node, Offer, Policy, Rule, Service, ServicePort, Taint,
         Target, TargetKind,
@@ -59,6 +60,42 @@ fn bad(field: impl Into<String>, what: impl std::fmt::Display) -> ConvertError {
         field: field.into(),
         message: what.to_string(),
     }
+}
+
+/// A kind of the index.
+pub trait Indexed {
+    /// The kind's name in the index.
+    const KIND: Kind;
+
+    /// Converts the object.
+    ///
+    /// # Errors
+    /// A field is invalid.
+    fn object(&self) -> Result<Object, ConvertError>;
+}
+
+macro_rules! indexed {
+    ($($api:ty => $kind:ident($convert:expr);)*) => { $(
+        impl Indexed for $api {
+            const KIND: Kind = Kind::$kind;
+
+            fn object(&self) -> Result<Object, ConvertError> {
+                let convert: fn(&Self) -> Result<_, ConvertError> = $convert;
+                convert(self).map(Object::$kind)
+            }
+        }
+    )* };
+}
+
+indexed! {
+    corev1::Pod => Pod(|o| Ok(pod(o)));
+    corev1::Node => Node(|o| Ok(node(o)));
+    corev1::Namespace => Namespace(|o| Ok(namespace_labels(&o.metadata)));
+    corev1::Service => Service(|o| Ok(service(o)));
+    DeviceClass => DeviceClass(|o| Ok(device_class(o)));
+    ApiSlice => EndpointSlice(|o| Ok(endpoint_slice(o)));
+    ConstraintPolicy => Policy(policy);
+    ConstraintPolicyOffer => Offer(offer);
 }
 
 /// Converts a node. A malformed quantity counts as 0.

@@ -25,7 +25,8 @@ use kube_runtime::{
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use serde::de::DeserializeOwned;
 use tautline_api::{
-    ConstraintPolicy, ConstraintPolicyOffer, convert,
+    ConstraintPolicy, ConstraintPolicyOffer,
+    convert::Indexed,
     watched::{MalformedObject, Watchable},
 };
 use tautline_core::index::{Kind, Object};
@@ -44,7 +45,6 @@ use crate::{
 };
 
 type Decoded<K> = Result<K, MalformedObject>;
-type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
 /// Reports that the watch is not needed yet, so that readiness does not wait for it.
 pub type NotNeeded = Box<dyn Fn() + Send>;
@@ -95,7 +95,7 @@ impl Watch<'_> {
 
     /// Watches all pods.
     pub fn pods(&self, tasks: &mut Tasks) {
-        self.protobuf::<Pod>(Kind::Pod, pod, tasks);
+        self.protobuf::<Pod>(tasks);
     }
 
     /// Watches all pods once the future that `wanted` returns completes, for processes that seldom
@@ -107,98 +107,55 @@ impl Watch<'_> {
     ) {
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        self.protobuf_once::<Pod>(Kind::Pod, pod, wanted, tasks);
+        self.protobuf_once::<Pod>(wanted, tasks);
     }
 
     /// Watches all nodes.
     pub fn nodes(&self, tasks: &mut Tasks) {
-        self.protobuf::<Node>(
-            Kind::Node,
-            |o| Ok(Some(Object::Node(convert::node(o)))),
-            tasks,
-        );
+        self.protobuf::<Node>(tasks);
     }
 
     /// Watches the labels of all namespaces.
     pub fn namespaces(&self, tasks: &mut Tasks) {
-        self.json::<Namespace>(
-            Kind::Namespace,
-            |o| {
-                Ok(Some(Object::Namespace(convert::namespace_labels(
-                    &o.metadata,
-                ))))
-            },
-            tasks,
-        );
+        self.json::<Namespace>(tasks);
     }
 
     /// Watches DeviceClasses. Clusters before Kubernetes 1.34 do not have the kind, and users of
     /// the console may be denied it: readiness does not wait then, and no error is counted.
     pub fn device_classes(&self, tasks: &mut Tasks) {
-        self.json::<DeviceClass>(
-            Kind::DeviceClass,
-            |o| Ok(Some(Object::DeviceClass(convert::device_class(o)))),
-            tasks,
-        );
+        self.json::<DeviceClass>(tasks);
     }
 
     /// Watches the Services of rule providers and underlay controllers.
     pub fn services(&self, tasks: &mut Tasks) {
-        self.json::<Service>(
-            Kind::Service,
-            |o| {
-                let service = convert::service(o);
-                let serves = !service.rules.is_empty() || service.underlay;
-                Ok(serves.then_some(Object::Service(service)))
-            },
-            tasks,
-        );
+        self.json::<Service>(tasks);
     }
 
     /// Watches all EndpointSlices.
     pub fn endpoint_slices(&self, tasks: &mut Tasks) {
-        self.json::<EndpointSlice>(
-            Kind::EndpointSlice,
-            |o| Ok(Some(Object::EndpointSlice(convert::endpoint_slice(o)))),
-            tasks,
-        );
+        self.json::<EndpointSlice>(tasks);
     }
 
     /// Watches policies and offers.
     pub fn rules(&self, tasks: &mut Tasks) {
-        self.json::<ConstraintPolicy>(
-            Kind::Policy,
-            |o| {
-                convert::policy(o)
-                    .map(|p| Some(Object::Policy(p)))
-                    .map_err(|e| e.to_string())
-            },
-            tasks,
-        );
-        self.json::<ConstraintPolicyOffer>(
-            Kind::Offer,
-            |o| {
-                convert::offer(o)
-                    .map(|p| Some(Object::Offer(p)))
-                    .map_err(|e| e.to_string())
-            },
-            tasks,
-        );
+        self.json::<ConstraintPolicy>(tasks);
+        self.json::<ConstraintPolicyOffer>(tasks);
     }
 
     /// Watches a kind in JSON: one with few objects or without protobuf.
-    fn json<K>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks)
+    fn json<K>(&self, tasks: &mut Tasks)
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Indexed + Resource<DynamicType = ()>,
+        K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let mut on_event = self.event_handler(kind, convert);
+        let mut on_event = self.event_handler::<K>();
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         let readiness = self.readiness.clone();
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, in_pages()).backoff(WatchBackoff::default());
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
-                if kind == Kind::DeviceClass && event.as_ref().is_err_and(is_absent_or_denied) {
+                if K::KIND == Kind::DeviceClass && event.as_ref().is_err_and(is_absent_or_denied) {
                     // The watch is tried again, since a starting API server gives this answer for a
                     // moment.
                     readiness.done(&K::plural(&()));
@@ -211,24 +168,22 @@ impl Watch<'_> {
     }
 
     /// Watches a kind in protobuf: one that may change thousands of times a second.
-    fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
-        self.protobuf_once(kind, convert, std::future::ready(()), tasks);
+    fn protobuf<K: Watchable + Indexed>(&self, tasks: &mut Tasks) {
+        self.protobuf_once::<K>(std::future::ready(()), tasks);
     }
 
-    fn protobuf_once<K: Watchable>(
+    fn protobuf_once<K: Watchable + Indexed>(
         &self,
-        kind: Kind,
-        convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let on_event = self.event_handler(kind, convert);
+        let on_event = self.event_handler::<K>();
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let on_signal = move |signal| match signal {
-            WatchSignal::Pause(time) if kind == Kind::Pod => store.pause_pods(time),
+            WatchSignal::Pause(time) if K::KIND == Kind::Pod => store.pause_pods(time),
             WatchSignal::Pause(time) => std::thread::sleep(time),
-            _ if kind != Kind::Pod => {}
+            _ if K::KIND != Kind::Pod => {}
             WatchSignal::WatchStarted => store.watch_pods(Some(Instant::now())),
             WatchSignal::WatchEnded => store.watch_pods(None),
         };
@@ -244,14 +199,11 @@ impl Watch<'_> {
         });
     }
 
-    fn event_handler<K>(
-        &self,
-        kind: Kind,
-        convert: Convert<K>,
-    ) -> impl FnMut(Result<Event<Decoded<K>>>) + Send + use<K>
+    fn event_handler<K>(&self) -> impl FnMut(Result<Event<Decoded<K>>>) + Send + use<K>
     where
-        K: Resource<DynamicType = ()> + Send + 'static,
+        K: Indexed + Resource<DynamicType = ()> + Send + 'static,
     {
+        let kind = K::KIND;
         let name = K::plural(&()).into_owned();
         self.readiness.expect(&name);
         let label = ByKind { kind: name.clone() };
@@ -266,13 +218,13 @@ impl Watch<'_> {
             let convert_counted = |decoded: &Decoded<K>| {
                 events.inc();
                 let object = match decoded {
-                    Ok(object) => convert(object),
+                    Ok(object) => object.object().map_err(|error| error.to_string()),
                     Err(malformed) => Err(malformed.error.clone()),
                 };
                 match object {
                     Ok(object) => {
                         store.accept(kind, &key(decoded));
-                        Ok(object)
+                        Ok(Some(object).filter(is_used))
                     }
                     Err(error) => {
                         malformed.inc();
@@ -333,8 +285,12 @@ impl Watch<'_> {
     }
 }
 
-fn pod(pod: &Pod) -> Result<Option<Object>, String> {
-    Ok(Some(Object::Pod(convert::pod(pod))))
+/// Returns whether an object may be used: other Services than those of providers are left out.
+fn is_used(object: &Object) -> bool {
+    match object {
+        Object::Service(service) => !service.rules.is_empty() || service.underlay,
+        _ => true,
+    }
 }
 
 fn key<K: Resource>(decoded: &Decoded<K>) -> String {
