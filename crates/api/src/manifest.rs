@@ -29,11 +29,11 @@ use tautline_core::{names::API_VERSION, text::shorten};
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
-pub use documents::{Document, documents};
+pub use documents::{Document, LineIndex, documents};
 pub use duplicates::check_duplicates;
-pub use encoding::decode;
+pub use encoding::{DecodeError, decode};
 pub use generated_names::generate_names;
-pub use path::{FieldPath, LineIndex};
+pub use path::FieldPath;
 pub use references::check_references;
 pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
 

@@ -2,7 +2,7 @@
 //! writer are errors.
 
 use std::{
-    fs::{File, FileType},
+    fs::File,
     io::Read,
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
@@ -10,10 +10,35 @@ use std::{
     time::Duration,
 };
 
-use tautline_api::manifest;
+use tautline_api::manifest::{self, DecodeError};
 
 /// The path of the standard input.
 pub const STDIN: &str = "-";
+
+/// The reason why a file cannot be read, with the fix.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the variants are")]
+pub enum InputError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Encoding(#[from] DecodeError),
+    #[error("is not a regular file; name one, or - for the standard input")]
+    NotRegular,
+    #[error(
+        "is a pipe into which nothing writes for {0} s; start the writer first, or name a file"
+    )]
+    SilentPipe(u64),
+    #[error("is larger than {0} MiB; leave out objects, or split it")]
+    TooLarge(u64),
+    #[error("is too much: the files together are larger than 1 GiB; name fewer of them")]
+    TooMuch,
+    #[error(
+        "is outside of {}, so it is not read; name a folder that holds it and the tests, or move \
+         it there", .0.display()
+    )]
+    Outside(PathBuf),
+}
 
 /// The files of one command, which share a bound on their size.
 #[derive(Debug)]
@@ -53,101 +78,72 @@ impl InputFiles {
     /// Reads the text of a file that the user named, of a named pipe, or of the standard input.
     ///
     /// # Errors
-    /// The reason why it cannot be read, with the fix.
-    pub fn named(&mut self, path: &Path) -> Result<String, String> {
+    /// It cannot be read.
+    pub fn named(&mut self, path: &Path) -> Result<String, InputError> {
         if self.root.is_some() {
             return self.found(path);
         }
         if path == Path::new(STDIN) {
             return self.read(&mut std::io::stdin().lock());
         }
-        let kind = file_type(path)?;
-        if kind.is_fifo() {
+        if std::fs::metadata(path)?.file_type().is_fifo() {
             let mut pipe = self.open_pipe(path)?;
             return self.read(&mut pipe);
         }
-        self.regular(path, kind)
+        self.found(path)
     }
 
     /// Reads the text of a file that was found in a folder.
     ///
     /// # Errors
-    /// The reason why it cannot be read, with the fix.
-    pub fn found(&mut self, path: &Path) -> Result<String, String> {
+    /// It cannot be read.
+    pub fn found(&mut self, path: &Path) -> Result<String, InputError> {
         self.check(path)?;
-        self.regular(path, file_type(path)?)
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(InputError::NotRegular);
+        }
+        self.read(&mut File::open(path)?)
     }
 
     /// Fails if the path leads out of the folder that all files must be in.
     ///
     /// # Errors
-    /// The reason, with the fix.
-    pub fn check(&self, path: &Path) -> Result<(), String> {
-        let Some(root) = &self.root else {
-            return Ok(());
-        };
-        let resolved = path.canonicalize().map_err(|e| e.to_string())?;
-        if resolved.starts_with(root) {
-            Ok(())
-        } else {
-            Err(format!(
-                "is outside of {}, so it is not read; name a folder that holds it and the tests, \
-                 or move it there",
-                root.display()
-            ))
+    /// It does, or it cannot be resolved.
+    pub fn check(&self, path: &Path) -> Result<(), InputError> {
+        match &self.root {
+            Some(root) if !path.canonicalize()?.starts_with(root) => {
+                Err(InputError::Outside(root.clone()))
+            }
+            _ => Ok(()),
         }
-    }
-
-    fn regular(&mut self, path: &Path, kind: FileType) -> Result<String, String> {
-        if !kind.is_file() {
-            return Err("is not a regular file; name one, or - for the standard input".to_owned());
-        }
-        let mut file = File::open(path).map_err(|e| e.to_string())?;
-        self.read(&mut file)
     }
 
     /// Opens a pipe, such as `<(kubectl get pods -o yaml)`, once something writes into it.
-    fn open_pipe(&self, path: &Path) -> Result<File, String> {
+    fn open_pipe(&self, path: &Path) -> Result<File, InputError> {
         let (opened, file) = mpsc::channel();
         let owned = path.to_owned();
         // Opening waits for a writer, and cannot be cancelled; the thread may last until the
         // process ends.
         std::thread::spawn(move || opened.send(File::open(owned)));
         match file.recv_timeout(self.patience) {
-            Ok(file) => file.map_err(|e| e.to_string()),
-            Err(_) => Err(format!(
-                "is a pipe into which nothing writes for {} s; start the writer first, or name a \
-                 file",
-                self.patience.as_secs()
-            )),
+            Ok(file) => Ok(file?),
+            Err(_) => Err(InputError::SilentPipe(self.patience.as_secs())),
         }
     }
 
-    fn read(&mut self, from: &mut dyn Read) -> Result<String, String> {
+    fn read(&mut self, from: &mut dyn Read) -> Result<String, InputError> {
         let limit = self.file_bytes.min(self.left_bytes);
         let mut bytes = Vec::new();
-        let mut limited = from.take(limit + 1);
-        limited.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-        let read = bytes.len() as u64;
+        let read = from.take(limit + 1).read_to_end(&mut bytes)? as u64;
+        if read > limit && limit == self.file_bytes {
+            return Err(InputError::TooLarge(limit >> 20));
+        }
         if read > limit {
-            return Err(if limit == self.file_bytes {
-                format!(
-                    "is larger than {} MiB; leave out objects, or split it",
-                    limit >> 20
-                )
-            } else {
-                "is too much: the files together are larger than 1 GiB; name fewer of them"
-                    .to_owned()
-            });
+            return Err(InputError::TooMuch);
         }
         self.left_bytes -= read;
-        manifest::decode(bytes)
+        Ok(manifest::decode(bytes)?)
     }
-}
-
-fn file_type(path: &Path) -> Result<FileType, String> {
-    let metadata = std::fs::metadata(path).map_err(|e| e.to_string())?;
-    Ok(metadata.file_type())
 }
 
 #[cfg(test)]
@@ -172,18 +168,20 @@ mod tests {
         symlink("/dev/zero", &device).unwrap();
         let mut files = small();
         for read in [files.named(&device), files.found(&device)] {
-            assert!(read.unwrap_err().starts_with("is not a regular file; "));
+            let error = read.unwrap_err().to_string();
+            assert!(error.starts_with("is not a regular file; "), "{error}");
         }
         assert!(
             files
                 .read(&mut std::io::repeat(0))
                 .unwrap_err()
+                .to_string()
                 .contains("2 MiB")
         );
         let file = dir.path().join("a.yaml");
         std::fs::write(&file, vec![b'a'; 2 << 20]).unwrap();
         assert_eq!(files.named(&file).unwrap().len(), 2 << 20);
-        let together = files.named(&file).unwrap_err();
+        let together = files.named(&file).unwrap_err().to_string();
         assert!(together.contains("together"), "{together}");
     }
 
@@ -198,9 +196,9 @@ mod tests {
             path
         });
         let mut files = small();
-        let silent = files.named(&unused).unwrap_err();
+        let silent = files.named(&unused).unwrap_err().to_string();
         assert!(silent.contains("nothing writes"), "{silent}");
-        let found = files.found(&pipe).unwrap_err();
+        let found = files.found(&pipe).unwrap_err().to_string();
         assert!(found.starts_with("is not a regular file"), "{found}");
 
         files.patience = Duration::from_secs(60);
@@ -211,7 +209,7 @@ mod tests {
                 file.write_all(b"a: 1").unwrap();
             }
         });
-        assert_eq!(files.named(&pipe).as_deref(), Ok("a: 1"));
+        assert_eq!(files.named(&pipe).unwrap(), "a: 1");
         writer.join().unwrap();
     }
 
@@ -224,9 +222,9 @@ mod tests {
         std::fs::write(inside.join("a.yaml"), "b: 1").unwrap();
         symlink(&outside, inside.join("link.yaml")).unwrap();
         let mut files = InputFiles::below(&inside).unwrap();
-        assert_eq!(files.named(&inside.join("a.yaml")).as_deref(), Ok("b: 1"));
+        assert_eq!(files.named(&inside.join("a.yaml")).unwrap(), "b: 1");
         for path in [outside, inside.join("link.yaml"), inside.join("../secret")] {
-            let error = files.named(&path).unwrap_err();
+            let error = files.named(&path).unwrap_err().to_string();
             assert!(error.starts_with("is outside of "), "{error}");
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tautline_api::{
-    convert,
+    convert::{self, ConvertError, Indexed},
     manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
 };
 use tautline_core::{index::Object, text::shorten};
@@ -30,11 +30,11 @@ pub struct ManifestFileError {
 }
 
 impl ManifestFileError {
-    fn of(path: &Path, message: String) -> Self {
+    fn of(path: &Path, message: impl fmt::Display) -> Self {
         Self {
             path: path.to_owned(),
             line: None,
-            message,
+            message: message.to_string(),
         }
     }
 }
@@ -163,7 +163,7 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
                         fail(
                             Some(*place),
                             &FieldPath::default(),
-                            shorten(&e).into_owned(),
+                            shorten(&e.to_string()).into_owned(),
                         )
                     })?;
                 }
@@ -246,41 +246,41 @@ pub fn implied_namespaces(items: &[Item]) -> impl Iterator<Item = Object> {
     })
 }
 
+/// The error of an object with an invalid field.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind} {}/{}: {error}", .metadata.namespace.as_deref().unwrap_or("default"),
+    .metadata.name.as_deref().unwrap_or_default())]
+pub struct ObjectError {
+    kind: &'static str,
+    metadata: Box<ObjectMeta>,
+    error: ConvertError,
+}
+
 /// Returns the index' form of a manifest, or `None` for kinds outside the index.
 ///
 /// # Errors
 /// An invalid field, with the object's name.
-pub fn object(item: &Item) -> Result<Option<Object>, String> {
-    let named = |kind: &str, meta: &ObjectMeta| {
-        let namespace = meta.namespace.as_deref().unwrap_or("default");
-        format!(
-            "{kind} {namespace}/{}",
-            meta.name.as_deref().unwrap_or_default()
-        )
-    };
-    Ok(Some(match item {
-        Item::Pod(o) => Object::Pod(convert::pod(o)),
-        Item::Node(o) => Object::Node(convert::node(o)),
-        Item::Namespace(o) => Object::Namespace(convert::namespace_labels(&o.metadata)),
-        Item::DeviceClass(o) => Object::DeviceClass(convert::device_class(o)),
-        Item::Service(o) => Object::Service(convert::service(o)),
-        Item::EndpointSlice(o) => Object::EndpointSlice(convert::endpoint_slice(o)),
-        Item::Policy(o) => Object::Policy(
-            convert::policy(o)
-                .map_err(|e| format!("{}: {e}", named("ConstraintPolicy", &o.metadata)))?,
-        ),
-        Item::Offer(o) => Object::Offer(
-            convert::offer(o)
-                .map_err(|e| format!("{}: {e}", named("ConstraintPolicyOffer", &o.metadata)))?,
-        ),
+pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
+    let (kind, metadata, object) = match item {
+        Item::Pod(o) => ("Pod", &o.metadata, o.object()),
+        Item::Node(o) => ("Node", &o.metadata, o.object()),
+        Item::Namespace(o) => ("Namespace", &o.metadata, o.object()),
+        Item::DeviceClass(o) => ("DeviceClass", &o.metadata, o.object()),
+        Item::Service(o) => ("Service", &o.metadata, o.object()),
+        Item::EndpointSlice(o) => ("EndpointSlice", &o.metadata, o.object()),
+        Item::Policy(o) => ("ConstraintPolicy", &o.metadata, o.object()),
+        Item::Offer(o) => ("ConstraintPolicyOffer", &o.metadata, o.object()),
         Item::ConfigMap(_)
         | Item::ResourceSlice(_)
         | Item::ResourceClaim(_)
         | Item::CostProvider(_)
         | Item::RuleProvider(_)
         | Item::Workload(_)
-        | Item::Other(_) => {
-            return Ok(None);
-        }
-    }))
+        | Item::Other(_) => return Ok(None),
+    };
+    object.map(Some).map_err(|error| ObjectError {
+        kind,
+        metadata: Box::new(metadata.clone()),
+        error,
+    })
 }

@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map::Entry};
 use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::{Map, Value};
 
-use super::{path::FieldPath, scalar};
+use super::{
+    path::FieldPath,
+    scalar::{self, YamlError},
+};
 
 /// The maximum depth of a document with its aliases in place, because the functions on a tree
 /// recurse.
@@ -31,11 +34,12 @@ pub(super) struct Composed {
     pub duplicates: Vec<FieldPath>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} column {column}: {what}")]
 pub(super) struct ComposeError {
-    pub line: u64,
-    pub column: usize,
-    pub what: String,
+    line: u64,
+    column: usize,
+    what: YamlError,
 }
 
 /// Calls `each` with the documents of a text. `first_line` is the number of the text's first line.
@@ -51,7 +55,7 @@ pub(super) fn compose(
         let (event, span) = next.map_err(|e: ScanError| ComposeError {
             line: line(e.marker().line()),
             column: e.marker().col() + 1,
-            what: e.info(),
+            what: YamlError::Syntax(e.info()),
         })?;
         let (start, column) = (line(span.start.line()), span.start.col() + 1);
         let composed = composer.take(event, start);
@@ -104,7 +108,7 @@ enum Key {
 }
 
 impl Composer {
-    fn take(&mut self, event: Event<'_>, line: u64) -> Result<Option<Composed>, String> {
+    fn take(&mut self, event: Event<'_>, line: u64) -> Result<Option<Composed>, YamlError> {
         match event {
             Event::DocumentStart(..) => self.anchors.clear(),
             Event::DocumentEnd => {
@@ -136,7 +140,7 @@ impl Composer {
             }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).cloned();
-                let node = node.ok_or("an alias is inside of the node that its anchor names")?;
+                let node = node.ok_or(YamlError::AliasInside)?;
                 self.copy(&node)?;
                 self.add(line, 0, node, false)?;
             }
@@ -145,11 +149,11 @@ impl Composer {
         Ok(None)
     }
 
-    fn begin(&mut self, line: u64, anchor: usize, content: Content) -> Result<(), String> {
+    fn begin(&mut self, line: u64, anchor: usize, content: Content) -> Result<(), YamlError> {
         if let Some(Content::Mapping(mapping)) = self.open.last().map(|frame| &frame.content)
             && mapping.key.is_none()
         {
-            return Err(scalar::NO_KEY.to_owned());
+            return Err(YamlError::NoKey);
         }
         self.open.push(Frame {
             line,
@@ -159,7 +163,7 @@ impl Composer {
         Ok(())
     }
 
-    fn add(&mut self, line: u64, anchor: usize, node: Node, merges: bool) -> Result<(), String> {
+    fn add(&mut self, line: u64, anchor: usize, node: Node, merges: bool) -> Result<(), YamlError> {
         if anchor != 0 {
             self.copy(&node)?;
             self.anchors.insert(anchor, node.clone());
@@ -184,15 +188,14 @@ impl Composer {
 
     /// Counts a copy of a node, for an alias or an anchor. Fails if the copies are too large or too
     /// deep.
-    fn copy(&mut self, node: &Node) -> Result<(), String> {
+    fn copy(&mut self, node: &Node) -> Result<(), YamlError> {
         let (depth, bytes) = node.measure();
         self.copied_bytes += bytes;
         if self.open.len() + depth > MAX_DEPTH {
-            return Err(format!("with its aliases, it is deeper than {MAX_DEPTH}"));
+            return Err(YamlError::TooDeep(MAX_DEPTH));
         }
         if self.copied_bytes > MAX_COPIED_BYTES {
-            let mega = MAX_COPIED_BYTES >> 20;
-            return Err(format!("its aliases copy more than {mega} MiB"));
+            return Err(YamlError::TooLarge(MAX_COPIED_BYTES >> 20));
         }
         Ok(())
     }
@@ -213,22 +216,22 @@ impl Composer {
 
 impl Fields {
     /// Adds a key, or the value of the last key. Returns the key if the mapping repeats it.
-    fn add(&mut self, line: u64, node: Node, merges: bool) -> Result<Option<String>, String> {
+    fn add(&mut self, line: u64, node: Node, merges: bool) -> Result<Option<String>, YamlError> {
         match (self.key.take(), node) {
             (None, _) if merges => self.key = Some(Key::Merge),
             (None, Node::Scalar(value)) => self.key = Some(Key::Name(scalar::key(value)?, line)),
-            (None, _) => return Err(scalar::NO_KEY.to_owned()),
+            (None, _) => return Err(YamlError::NoKey),
             (Some(Key::Merge), Node::Mapping(fields)) => self.merge(fields),
             // The first mapping in the list takes precedence, so it is merged last.
             (Some(Key::Merge), Node::List(items)) => {
                 for (_, item) in items.into_iter().rev() {
                     match item {
                         Node::Mapping(fields) => self.merge(fields),
-                        _ => return Err(NO_MAPPING.to_owned()),
+                        _ => return Err(YamlError::NoMapping),
                     }
                 }
             }
-            (Some(Key::Merge), Node::Scalar(_)) => return Err(NO_MAPPING.to_owned()),
+            (Some(Key::Merge), Node::Scalar(_)) => return Err(YamlError::NoMapping),
             (Some(Key::Name(name, line)), node) => match self.fields.entry(name) {
                 Entry::Vacant(free) => _ = free.insert((line, node)),
                 Entry::Occupied(mut taken) => {
@@ -246,8 +249,6 @@ impl Fields {
         self.fields.extend(fields);
     }
 }
-
-const NO_MAPPING: &str = "the value of << is not a mapping; name an anchor of one";
 
 impl Node {
     /// Returns the node's depth, and its size in memory in bytes.

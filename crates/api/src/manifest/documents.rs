@@ -1,4 +1,4 @@
-//! Reads the documents of a manifest text, and the objects in them.
+//! Reads the documents of a manifest text, and the objects and lines in them.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{
     Location, ManifestError,
-    compose::{ComposeError, Composed, compose},
+    compose::{Composed, Node, compose},
     encoding,
-    path::FieldPath,
+    path::{FieldPath, Step},
 };
 
 /// An object of a manifest text, unchecked.
@@ -73,12 +73,10 @@ pub fn documents(text: &str) -> Result<Vec<Document>, ManifestError> {
 }
 
 /// Calls `each` with every document that is not empty.
-pub(super) fn each(text: &str, each: &mut dyn FnMut(Composed)) -> Result<(), ManifestError> {
+fn each(text: &str, each: &mut dyn FnMut(Composed)) -> Result<(), ManifestError> {
     let text = encoding::without_marks(text);
     for (line, part) in encoding::parts(&text) {
-        compose(part, line, each).map_err(|ComposeError { line, column, what }| {
-            ManifestError::Yaml(format!("line {line} column {column}: {what}"))
-        })?;
+        compose(part, line, each).map_err(|error| ManifestError::Yaml(error.to_string()))?;
     }
     Ok(())
 }
@@ -95,4 +93,81 @@ fn is_list(value: &Value) -> bool {
 fn item_type(list: &Value) -> Option<(Value, String)> {
     let kind = list["kind"].as_str()?.strip_suffix("List")?;
     (!kind.is_empty()).then(|| (list["apiVersion"].clone(), kind.to_owned()))
+}
+
+/// The line of each field in a manifest text. The text is parsed again for it, only to locate
+/// problems.
+pub struct LineIndex(Vec<Node>);
+
+impl LineIndex {
+    /// Indexes a text. The index ends at the first document that is not YAML.
+    pub fn new(text: &str) -> Self {
+        let mut nodes = Vec::new();
+        _ = each(text, &mut |composed| nodes.push(composed.root));
+        Self(nodes)
+    }
+
+    /// Returns the line of a field, counted from 1. If the text does not have the field, returns
+    /// the line of the innermost field around it.
+    pub fn line(&self, place: Location, field: &FieldPath) -> Option<u64> {
+        let document = self.0.get(place.document.checked_sub(1)?)?;
+        let mut line = document.first_line();
+        let mut node = document;
+        let item = place.index.into_iter();
+        let item = item.flat_map(|i| [Step::Key("items".to_owned()), Step::Index(i)]);
+        for step in item.chain(field.0.iter().cloned()) {
+            let Some((next_line, next)) = child(node, &step) else {
+                break;
+            };
+            (line, node) = (Some(*next_line), next);
+        }
+        line
+    }
+}
+
+fn child<'a>(node: &'a Node, step: &Step) -> Option<&'a (u64, Node)> {
+    match (node, step) {
+        (Node::List(items), Step::Index(i)) => items.get(*i),
+        (Node::Mapping(fields), Step::Key(key)) => fields.get(key),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_index_gives_the_lines_of_the_text() {
+        let text = "# comment\n---\n---\nkind: List\nitems:\n- kind: Pod\n  spec:\n    a: [1,\n      {b: 2}]\n\
+                    ---\n\"kind\": x\nspec:\n    other: |\n      text\n    \"c.d/e\": {f: g}\n";
+        let lines = LineIndex::new(text);
+        let line =
+            |document, index, path: FieldPath| lines.line(Location { document, index }, &path);
+        let root = FieldPath::default();
+        assert_eq!(line(1, Some(0), root.clone()), Some(6));
+        let a = FieldPath::from_keys(["spec", "a"]);
+        assert_eq!(line(1, Some(0), a.clone()), Some(8));
+        assert_eq!(line(1, Some(0), a.index(1).key("b")), Some(9));
+        assert_eq!(line(1, Some(0), a.index(7).key("b")), Some(8), "the list");
+        assert_eq!(line(2, None, root.clone()), Some(11));
+        let f = FieldPath::from_keys(["spec", "c.d/e", "f"]);
+        assert_eq!(line(2, None, f.clone()), Some(15));
+        assert_eq!(f.to_string(), "spec[\"c.d/e\"].f");
+        assert_eq!(a.index(1).key("b").to_string(), "spec.a[1].b");
+        assert_eq!(line(3, None, root), None);
+    }
+
+    #[test]
+    fn line_index_reads_json() {
+        let lines = LineIndex::new("{\"kind\": \"Pod\",\n \"spec\": {\n  \"a\": 1.5e3}}");
+        let place = Location {
+            document: 1,
+            index: None,
+        };
+        assert_eq!(
+            lines.line(place, &FieldPath::from_keys(["spec", "a"])),
+            Some(3)
+        );
+    }
 }

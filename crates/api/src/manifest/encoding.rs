@@ -6,26 +6,35 @@ use serde_json::value::RawValue;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
+/// The error of malformed bytes, with the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The byte at this position is not UTF-8.
+    #[error("byte {0} is not UTF-8; save the file as UTF-8")]
+    Utf8(usize),
+    /// The text begins as UTF-16, and is not.
+    #[error("its UTF-16 is malformed; save the file as UTF-8")]
+    Utf16,
+}
+
 /// Decodes the bytes of a file.
 ///
 /// # Errors
-/// The bytes are malformed; the error says where, if it can, and has the fix.
-pub fn decode(bytes: Vec<u8>) -> Result<String, String> {
+/// The bytes are malformed.
+pub fn decode(bytes: Vec<u8>) -> Result<String, DecodeError> {
     let from: fn([u8; 2]) -> u16 = match bytes.as_slice() {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
         [0xfe, 0xff, ..] => u16::from_be_bytes,
         _ => {
-            return String::from_utf8(bytes).map_err(|e| {
-                let at = e.utf8_error().valid_up_to();
-                format!("byte {at} is not UTF-8; save the file as UTF-8")
-            });
+            let decoded = String::from_utf8(bytes);
+            return decoded.map_err(|e| DecodeError::Utf8(e.utf8_error().valid_up_to()));
         }
     };
     let (pairs, rest) = bytes.as_chunks::<2>();
     let units = pairs.iter().map(|pair| from(*pair));
     match char::decode_utf16(units).collect::<Result<String, _>>() {
         Ok(text) if rest.is_empty() => Ok(text),
-        _ => Err("its UTF-16 is malformed; save the file as UTF-8".to_owned()),
+        _ => Err(DecodeError::Utf16),
     }
 }
 
@@ -76,10 +85,15 @@ mod tests {
         for bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes), text.into()] {
             assert_eq!(decode(bytes).as_deref(), Ok(text));
         }
-        let cut = decode(vec![0xff, 0xfe, 0x61, 0, 0x62]).unwrap_err();
+        let cut = decode(vec![0xff, 0xfe, 0x61, 0, 0x62])
+            .unwrap_err()
+            .to_string();
         assert!(cut.contains("save the file as UTF-8"), "{cut}");
         let latin = decode(b"a: \xe9".to_vec()).unwrap_err();
-        assert_eq!(latin, "byte 3 is not UTF-8; save the file as UTF-8");
+        assert_eq!(
+            latin.to_string(),
+            "byte 3 is not UTF-8; save the file as UTF-8"
+        );
     }
 
     #[test]

@@ -7,10 +7,32 @@ use serde_json::{Number, Value};
 
 /// The namespace of YAML's core tags.
 const CORE: &str = "tag:yaml.org,2002:";
-pub(super) const NO_KEY: &str = "a key is empty, a list or a mapping; write a text";
+
+/// The error of a YAML text that has no value in JSON.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum YamlError {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("a key is empty, a list or a mapping; write a text")]
+    NoKey,
+    #[error("the value of << is not a mapping; name an anchor of one")]
+    NoMapping,
+    #[error("an alias is inside of the node that its anchor names")]
+    AliasInside,
+    #[error("with its aliases, it is deeper than {0}")]
+    TooDeep(usize),
+    #[error("its aliases copy more than {0} MiB")]
+    TooLarge(usize),
+    #[error("the value does not fit its tag !!{0}")]
+    Tag(String),
+    #[error("the value of the tag !!binary is not base64: {0}")]
+    Binary(#[from] base64::DecodeError),
+    #[error("JSON has no number {0}; write it in quotes")]
+    NoNumber(String),
+}
 
 /// Returns the value of a scalar. Without a tag, only a plain scalar can be other than a text.
-pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
+pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, YamlError> {
     let Some(tag) = tag else {
         return if plain {
             implicit(text)
@@ -29,32 +51,25 @@ pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Valu
         Some("bool") => value.is_boolean(),
         _ => value.is_number(),
     };
-    let wrong = || {
-        format!(
-            "the value does not fit its tag !!{}",
-            core.unwrap_or_default()
-        )
-    };
-    fits.then_some(value).ok_or_else(wrong)
+    fits.then_some(value)
+        .ok_or_else(|| YamlError::Tag(core.unwrap_or_default().into()))
 }
 
 /// Returns a mapping's key as a text, because JSON has no other keys.
-pub(super) fn key(value: Value) -> Result<String, String> {
+pub(super) fn key(value: Value) -> Result<String, YamlError> {
     match value {
         Value::String(text) => Ok(text),
         Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
-        _ => Err(NO_KEY.to_owned()),
+        _ => Err(YamlError::NoKey),
     }
 }
 
-fn binary(text: &str) -> Result<Value, String> {
+fn binary(text: &str) -> Result<Value, YamlError> {
     let packed: String = text.split_ascii_whitespace().collect();
-    let bytes = STANDARD.decode(packed);
-    let bytes = bytes.map_err(|e| format!("the value of the tag !!binary is not base64: {e}"))?;
-    Ok(String::from_utf8_lossy(&bytes).into())
+    Ok(String::from_utf8_lossy(&STANDARD.decode(packed)?).into())
 }
 
-fn implicit(text: &str) -> Result<Value, String> {
+fn implicit(text: &str) -> Result<Value, YamlError> {
     Ok(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -65,7 +80,7 @@ fn implicit(text: &str) -> Result<Value, String> {
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
         | "-.inf" | "-.Inf" | "-.INF" => {
-            return Err(format!("JSON has no number {text}; write it in quotes"));
+            return Err(YamlError::NoNumber(text.to_owned()));
         }
         _ => number(text).map_or_else(|| text.into(), Value::Number),
     })

@@ -36,7 +36,7 @@ fn collect(
     skipped: &mut Vec<String>,
     files: &mut Vec<PathBuf>,
 ) -> Result<(), ManifestFileError> {
-    let fail = |e: std::io::Error| ManifestFileError::of(folder, e.to_string());
+    let fail = |e: std::io::Error| ManifestFileError::of(folder, e);
     inputs
         .check(folder)
         .map_err(|e| ManifestFileError::of(folder, e))?;
