@@ -1,37 +1,15 @@
 //! Handles `preempt`: returns the nodes of the request where the pod could run after preemption.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 
 use crate::{
     client::Client,
     pod, spans,
     state::State,
-    wire::{self, Victims, WireError},
+    wire::{self, WireError},
 };
 
 const KIND: &str = "ExtenderPreemptionArgs";
-
-/// The `ExtenderPreemptionResult`, which has meta victims even if the request has whole pods.
-#[derive(Serialize)]
-struct PreemptionResult {
-    #[serde(rename = "nodeNameToMetaVictims")]
-    nodes: BTreeMap<String, MetaVictims>,
-}
-
-#[derive(Serialize)]
-struct MetaVictims {
-    pods: Vec<MetaPod>,
-    #[serde(rename = "numPDBViolations")]
-    pdb_violations: i64,
-}
-
-#[derive(Serialize)]
-struct MetaPod {
-    uid: String,
-}
 
 pub(crate) async fn preempt(
     state: &State,
@@ -59,16 +37,7 @@ pub(crate) async fn preempt(
             None => false,
         });
     }
-    let meta = |v: Victims| MetaVictims {
-        pods: v.uids.into_iter().map(|uid| MetaPod { uid }).collect(),
-        pdb_violations: v.pdb_violations,
-    };
     // kube-scheduler refuses an answer with a node that has no victims.
-    let nodes = victims
-        .into_iter()
-        .filter(|(_, v)| !v.uids.is_empty())
-        .map(|(node, v)| (node, meta(v)))
-        .collect();
-    serde_json::to_vec(&PreemptionResult { nodes })
-        .map_err(|error| WireError::Json { kind: KIND, error })
+    victims.retain(|_, victims| !victims.pods.is_empty());
+    Ok(wire::preemption_result(&victims))
 }

@@ -8,13 +8,15 @@ mod response;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::Deserializer;
+use serde::{Deserializer, Serialize};
 use serde_json::value::RawValue;
 use tautline_core::{dns, nodes::NodeSet};
 
 pub use self::error::WireError;
 use self::json::{Bounded, Fields, Name, NodeNames, fields, list};
-pub(crate) use self::response::{HostPriority, error_result, filter_names, filter_objects};
+pub(crate) use self::response::{
+    HostPriority, error_result, filter_names, filter_objects, preemption_result,
+};
 
 /// The maximum number of characters of a malformed name that an error repeats.
 const MAX_QUOTE_CHARS: usize = 80;
@@ -44,10 +46,17 @@ pub struct PreemptArgs<'a> {
     pub victims: BTreeMap<String, Victims>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The victims on one node: `MetaVictims`, also if the request has whole pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Victims {
-    pub uids: Vec<String>,
+    pub pods: Vec<Victim>,
+    #[serde(rename = "numPDBViolations")]
     pub pdb_violations: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Victim {
+    pub uid: String,
 }
 
 /// The `ExtenderBindingArgs` of bind.
@@ -112,7 +121,8 @@ pub fn preempt_args(json: &str, max: usize) -> Result<PreemptArgs<'_>, WireError
                 return Err(too_many(pods.len()));
             }
             for pod in pods {
-                out.uids.push(victim_uid(kind, pod.get())?);
+                let uid = victim_uid(kind, pod.get())?;
+                out.pods.push(Victim { uid });
             }
         }
         victims.insert(node.into_owned(), out);

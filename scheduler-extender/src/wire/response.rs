@@ -1,5 +1,9 @@
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
+
+use super::Victims;
 
 #[derive(Serialize)]
 pub struct HostPriority<'a> {
@@ -14,12 +18,7 @@ pub fn filter_names<'a>(
     unresolvable: &[(&'a str, &'a str)],
 ) -> Vec<u8> {
     let mut out = br#"{"nodenames":["#.to_vec();
-    for (i, name) in names.enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        write_text(&mut out, name);
-    }
+    write_all(&mut out, names, write_text);
     out.push(b']');
     write_failed(&mut out, failed, unresolvable);
     out
@@ -32,15 +31,25 @@ pub fn filter_objects<'a>(
     unresolvable: &[(&'a str, &'a str)],
 ) -> Vec<u8> {
     let mut out = br#"{"nodes":{"metadata":{},"items":["#.to_vec();
-    for (i, node) in nodes.enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(node.get().as_bytes());
-    }
+    let write = |out: &mut Vec<u8>, node: &RawValue| out.extend_from_slice(node.get().as_bytes());
+    write_all(&mut out, nodes, write);
     out.extend_from_slice(b"]}");
     write_failed(&mut out, failed, unresolvable);
     out
+}
+
+/// Writes values with commas in between.
+fn write_all<T>(
+    out: &mut Vec<u8>,
+    values: impl Iterator<Item = T>,
+    write: impl Fn(&mut Vec<u8>, T),
+) {
+    for (i, value) in values.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write(out, value);
+    }
 }
 
 fn write_failed(out: &mut Vec<u8>, failed: &[(&str, &str)], unresolvable: &[(&str, &str)]) {
@@ -54,14 +63,11 @@ fn write_failed(out: &mut Vec<u8>, failed: &[(&str, &str)], unresolvable: &[(&st
         out.extend_from_slice(b",\"");
         out.extend_from_slice(key.as_bytes());
         out.extend_from_slice(b"\":{");
-        for (i, (node, reason)) in nodes.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
+        write_all(out, nodes.iter(), |out, (node, reason)| {
             write_text(out, node);
             out.push(b':');
             write_text(out, reason);
-        }
+        });
         out.push(b'}');
     }
     out.push(b'}');
@@ -72,9 +78,14 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
     _ = serde_json::to_writer(out, text);
 }
 
-/// Writes the `ExtenderFilterResult` or `ExtenderBindingResult` with an error.
-pub fn error_result(error: &str) -> Vec<u8> {
-    serde_json::json!({ "error": error })
+/// Writes the `ExtenderPreemptionResult`.
+pub fn preemption_result(victims: &BTreeMap<String, Victims>) -> Vec<u8> {
+    json!({ "nodeNameToMetaVictims": victims })
         .to_string()
         .into_bytes()
+}
+
+/// Writes the `ExtenderFilterResult` or `ExtenderBindingResult` with an error.
+pub fn error_result(error: &str) -> Vec<u8> {
+    json!({ "error": error }).to_string().into_bytes()
 }

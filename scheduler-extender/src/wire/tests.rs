@@ -63,7 +63,7 @@ fn lists_above_the_limit_are_refused() {
     let pods = r#"{"Pod":{},"NodeNameToVictims":{"a":{"Pods":[1,1,1]}}}"#;
     assert!(too_many(preempt_args(pods, 2).unwrap_err()));
     let null = r#"{"Pod":{},"NodeNameToVictims":{"a":{"Pods":null}}}"#;
-    assert!(preempt_args(null, 2).unwrap().victims["a"].uids.is_empty());
+    assert!(preempt_args(null, 2).unwrap().victims["a"].pods.is_empty());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn preempt_args_reads_both_forms() {
         assert_eq!(
             victims["n"],
             Victims {
-                uids: vec!["u1".into()],
+                pods: vec![Victim { uid: "u1".into() }],
                 pdb_violations: 2
             }
         );
