@@ -5,11 +5,8 @@
 
 mod allocate;
 mod allocation;
-mod allocation_plan;
 mod context;
 mod finalizer;
-mod pod_client;
-mod stale_allocations;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,13 +18,12 @@ use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
 use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
 use tautline_provider_client::allocate::Reservation;
-use tautline_runtime::error_text::error_text;
+use tautline_runtime::api_call::within;
 use tautline_traces::{Caller, KeyValue, Span};
 
 use self::{
     allocation::Allocation,
-    context::{BindContext, BindFailure},
-    pod_client::PodClient,
+    context::{BindContext, BindFailure, PodClient},
 };
 use crate::{
     pod, spans,
@@ -135,7 +131,7 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
             publish_bound(state, args);
             return Ok(());
         }
-        Write::Refused(error) => (true, error_text(&kube::Error::Api(error))),
+        Write::Refused(error) => (true, error),
         Write::Expired => (true, "its reservation expired before it was bound".into()),
         Write::Unknown(error) => (false, error),
     };
@@ -167,7 +163,7 @@ async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdent
         Some(cached) if *cached.uid == *args.uid => cached.labels.clone(),
         // The watch lags behind, and a governed pod must not be bound without its reservation.
         _ if !snapshot.offers_in(&args.namespace).is_empty() => {
-            let pod = client.get().await.map_err(|e| ("failed", e))?;
+            let pod = client.get().await?;
             if pod.metadata.uid.as_deref() != Some(&args.uid) {
                 let object = client.object();
                 return Err((
@@ -230,7 +226,7 @@ async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailu
     let question = match asked.filter(|asked| asked.resource_claims.is_empty()) {
         Some(asked) => asked,
         None => {
-            let pod = context.client.get().await.map_err(|e| ("failed", e))?;
+            let pod = context.client.get().await?;
             let identity = context.pod.clone();
             Arc::new(pod::question(&pod, identity, NodeSet::default()))
         }
@@ -261,7 +257,7 @@ fn overwritten<'a>(existing: &Annotations, reserved: &'a [Reservation]) -> Optio
 
 enum Write {
     Bound,
-    Refused(Box<kube::core::Status>),
+    Refused(String),
     /// The Binding was not sent, because a reservation has expired.
     Expired,
     /// The Binding may have been written.
@@ -296,23 +292,21 @@ async fn write(
             &params,
             &binding,
         );
-        let error = match tokio::time::timeout(timeout, created).await {
-            Ok(Ok(_)) => return Write::Bound,
-            // Only a 4xx is a refusal: after a 5xx the Binding may still be written.
-            Ok(Err(kube::Error::Api(error))) if error.code < 500 => error,
-            Ok(Err(error)) => return Write::Unknown(error_text(&error)),
-            Err(_) => {
-                let error = format!("the API server did not answer within {timeout:?}");
-                return Write::Unknown(error);
-            }
+        let error = match within(timeout, created).await {
+            Ok(_) => return Write::Bound,
+            Err(error) => error,
         };
-        let is_conflict = error.code == 409;
+        // Only a 4xx is a refusal: after a 5xx the Binding may still be written.
+        if error.code().is_none_or(|code| code >= 500) {
+            return Write::Unknown(error.to_string());
+        }
+        let is_conflict = error.code() == Some(409);
         let retries = match allocation {
             Some(allocation) if is_conflict => allocation.can_retry().await,
             _ => false,
         };
         if !retries {
-            return Write::Refused(error);
+            return Write::Refused(error.to_string());
         }
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tautline_api::convert::{UNDERLAY_ANNOTATION as ANNOTATION, UNDERLAY_FINALIZER};
 
-use super::pod_client::{PatchError, PodClient};
+use super::context::{PatchError, PodClient};
 
 /// The annotation with the ids that are being released while their finalizers still exist. It stops
 /// the bind that allocated them.
