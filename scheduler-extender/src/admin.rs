@@ -1,7 +1,10 @@
 use hyper::Uri;
 use serde::Serialize;
 use tautline_api::convert;
-use tautline_core::constraints::{self, PodIdentity};
+use tautline_core::{
+    constraints::{self, PodIdentity},
+    dns,
+};
 use tautline_runtime::http;
 
 use crate::{
@@ -40,7 +43,8 @@ async fn explain(
             _ => return http::text(400, "write /explain/NAMESPACE/POD?at=MILLISECONDS\n"),
         },
     };
-    if !pod::is_name(namespace) || !pod::is_name(name) {
+    // The names become parts of a URL.
+    if !dns::is_label(namespace) || !dns::is_subdomain(name) {
         return http::text(400, "write /explain/NAMESPACE/POD\n");
     }
     state.recorded().await;

@@ -38,16 +38,6 @@ impl Reader {
     }
 }
 
-/// Returns whether a pod can have this name, which becomes part of a URL.
-pub(crate) fn is_name(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 253
-        && text.chars().all(allowed)
-        && text.starts_with(alphanumeric)
-        && text.ends_with(alphanumeric)
-}
-
 /// The pod's state at the API server when `/explain` is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state")]
@@ -253,26 +243,6 @@ mod tests {
                 assert!(text.contains(part), "{part}: {text}");
             }
             assert_eq!(text.lines().count(), 1, "{text}");
-        }
-    }
-
-    #[test]
-    fn is_name_rejects_url_syntax() {
-        for good in ["web-0", "a.b", "0"] {
-            assert!(is_name(good), "{good}");
-        }
-        for bad in [
-            "",
-            "..",
-            "../secrets",
-            "a/b",
-            "a?x=1",
-            "a%2fb",
-            "A",
-            "a-",
-            ".",
-        ] {
-            assert!(!is_name(bad), "{bad}");
         }
     }
 
