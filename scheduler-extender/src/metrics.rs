@@ -53,6 +53,10 @@ fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.00005, 2.0, 18))
 }
 
+fn count(by_outcome: &Family<Outcome, Counter>, outcome: &'static str) {
+    by_outcome.get_or_create(&Outcome { outcome }).inc();
+}
+
 impl Metrics {
     pub(crate) fn request(&self, verb: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Request { verb, status }).inc();
@@ -82,7 +86,7 @@ impl Metrics {
     }
 
     pub(crate) fn pod(&self, outcome: &'static str) {
-        self.pods.get_or_create(&Outcome { outcome }).inc();
+        count(&self.pods, outcome);
     }
 
     pub(crate) fn placement_wait(&self, outcome: &'static str, took: Duration) {
@@ -91,17 +95,15 @@ impl Metrics {
     }
 
     pub(crate) fn bind(&self, outcome: &'static str) {
-        self.binds.get_or_create(&Outcome { outcome }).inc();
+        count(&self.binds, outcome);
     }
 
     pub(crate) fn underlay_discover(&self, outcome: &'static str) {
-        let label = Outcome { outcome };
-        self.underlay_discovers.get_or_create(&label).inc();
+        count(&self.underlay_discovers, outcome);
     }
 
     pub(crate) fn underlay_allocation(&self, outcome: &'static str) {
-        let label = Outcome { outcome };
-        self.underlay_allocations.get_or_create(&label).inc();
+        count(&self.underlay_allocations, outcome);
     }
 
     /// Counts rejected nodes by their reason, `RULE/Code`.
