@@ -19,7 +19,6 @@ pub mod client;
 mod codec;
 mod connection;
 mod costs;
-mod dial;
 mod error;
 mod hedge;
 mod metrics;

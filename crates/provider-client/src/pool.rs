@@ -1,15 +1,21 @@
 //! The addresses of providers, and one HTTP/2 channel to each.
 
 use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
+    vec::IntoIter,
 };
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
+use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use prometheus_client::metrics::gauge::Gauge;
 use tautline_core::{
     Snapshot,
@@ -23,8 +29,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::{
     CallError, ClientConfig,
     connection::{CallGuard, Connection},
-    dial,
 };
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The addresses of a Service.
 #[derive(Clone, Debug)]
@@ -98,7 +106,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(files: ClientFiles, open: Gauge) -> Result<Self, std::io::Error> {
+    pub(crate) fn new(files: ClientFiles, open: Gauge) -> Result<Self, io::Error> {
         let tls = client_tls(&files)?;
         Ok(Self {
             connections: DashMap::new(),
@@ -179,7 +187,7 @@ impl Pool {
         let scheme = if tls { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(unusable)?
-            .connect_timeout(dial::CONNECT_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(5))
             .initial_stream_window_size(1 << 20)
@@ -197,7 +205,7 @@ impl Pool {
                     .map_err(unusable)?
             }
         };
-        Ok(endpoint.connect_with_connector_lazy(dial::connector(via.remote_only)))
+        Ok(endpoint.connect_with_connector_lazy(connector(via.remote_only)))
     }
 
     /// Reloads the TLS files after changes, until `stop`. New files mean new channels.
@@ -225,10 +233,10 @@ impl Pool {
 ///
 /// # Errors
 /// A file cannot be read; the error names it.
-pub fn client_tls(files: &ClientFiles) -> Result<Option<ClientTlsConfig>, std::io::Error> {
+pub fn client_tls(files: &ClientFiles) -> Result<Option<ClientTlsConfig>, io::Error> {
     let read = |path: &std::path::Path| {
         std::fs::read(path)
-            .map_err(|e| std::io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
     };
     let Some(ca) = &files.ca else { return Ok(None) };
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
@@ -236,4 +244,70 @@ pub fn client_tls(files: &ClientFiles) -> Result<Option<ClientTlsConfig>, std::i
         tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
     }
     Ok(Some(tls))
+}
+
+/// A connector. The author of an ExternalName Service chooses the address through DNS, so such
+/// connections can be forbidden to reach this machine and its link.
+fn connector(remote_only: bool) -> HttpConnector<Resolver> {
+    let mut connector = HttpConnector::new_with_resolver(Resolver { remote_only });
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector
+}
+
+/// Resolves names, optionally to remote addresses only; `Endpoints` checks literal addresses.
+#[derive(Clone, Copy, Debug)]
+struct Resolver {
+    remote_only: bool,
+}
+
+impl tower::Service<Name> for Resolver {
+    type Response = IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let remote_only = self.remote_only;
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let mut addresses: Vec<SocketAddr> = found.collect();
+            if remote_only {
+                addresses.retain(|address| !providers::is_local(address.ip()));
+            }
+            if addresses.is_empty() {
+                let what = format!(
+                    "{} resolves to no address that may be called",
+                    name.as_str()
+                );
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            Ok(addresses.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::Service as _;
+
+    use super::*;
+
+    async fn resolve(remote_only: bool) -> io::Result<Vec<SocketAddr>> {
+        let name = "localhost".parse().unwrap();
+        let addresses = Resolver { remote_only }.call(name).await?;
+        Ok(addresses.collect())
+    }
+
+    #[tokio::test]
+    async fn resolver_rejects_local_addresses_if_remote_only() {
+        assert!(!resolve(false).await.unwrap().is_empty());
+        let error = resolve(true).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
 }
