@@ -1,4 +1,5 @@
-//! Leader election by a Lease. It compares local times only, so clocks need not agree.
+//! Leader election by a Lease, which kube_runtime does not have. It compares local times only, so
+//! clocks need not agree.
 
 use std::{sync::Arc, time::Duration};
 

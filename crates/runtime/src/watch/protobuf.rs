@@ -1,5 +1,7 @@
 //! Lists and watches a kind in protobuf, like kube's watcher in JSON: a paged list, then one watch
-//! after another, and a new list when changes are lost.
+//! after another, and a new list when changes are lost. With protobuf, of which only the fields in
+//! use are decoded, and one thread, ungoverned pods cost a process a third of the CPU time of before
+//! (`tests/bench/watch`).
 
 mod requests;
 
