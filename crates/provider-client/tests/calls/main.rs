@@ -260,7 +260,13 @@ async fn evaluate_uses_the_same_replica() {
         ("127.0.0.1", a.address.port()),
         ("127.0.0.1", b.address.port()),
     ]);
-    let (providers, service) = (providers(), snapshot.service("ns", "p").unwrap());
+    // A short deadline would call the other replica too while this machine is busy.
+    let config = ClientConfig {
+        deadline: Duration::from_secs(60),
+        ..ClientConfig::single_tenant()
+    };
+    let providers = ProviderClient::new(config, Metrics::default()).unwrap();
+    let service = snapshot.service("ns", "p").unwrap();
     let mut by = [0, 0];
     for pod in 0..20 {
         let before = counts.each_ref().map(Counting::calls);
