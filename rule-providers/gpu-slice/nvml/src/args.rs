@@ -2,6 +2,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, bail};
+
 /// The text of `--help`.
 pub const HELP: &str = "\
 Reads the GPUs of this node by NVML and writes a line of JSON for each reading.
@@ -30,7 +32,7 @@ pub struct Args {
 
 impl Args {
     /// Parses the command line; returns `None` if it asks for help.
-    pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
+    pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Option<Self>> {
         let mut args = Self {
             library: None,
             driver_root: PathBuf::from("/"),
@@ -46,7 +48,7 @@ impl Args {
             };
             let mut value = || {
                 let value = inline.clone().or_else(|| words.next());
-                value.ok_or_else(|| format!("{flag} needs a value"))
+                value.with_context(|| format!("{flag} needs a value"))
             };
             match flag.as_str() {
                 "--library" => args.library = Some(PathBuf::from(value()?)),
@@ -54,23 +56,21 @@ impl Args {
                 "--interval" => args.interval = interval(&value()?.to_string_lossy())?,
                 "--once" if inline.is_none() => args.once = true,
                 "-h" | "--help" if inline.is_none() => return Ok(None),
-                _ => return Err(format!("unknown option {flag}")),
+                _ => bail!("unknown option {flag}"),
             }
         }
         Ok(Some(args))
     }
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
         None => (text.strip_suffix('s').unwrap_or_default(), 1000),
     };
     match number.parse::<u64>().map(|n| n.saturating_mul(unit)) {
         Ok(millis @ 100..=60_000) => Ok(Duration::from_millis(millis)),
-        _ => Err(format!(
-            "--interval {text} is not a time of 100ms to 60s, such as 2s"
-        )),
+        _ => bail!("--interval {text} is not a time of 100ms to 60s, such as 2s"),
     }
 }
 
@@ -78,8 +78,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Option<Args>, String> {
-        Args::parse(words.iter().map(OsString::from))
+    fn parse(words: &[&str]) -> std::result::Result<Option<Args>, String> {
+        Args::parse(words.iter().map(OsString::from)).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{anyhow, bail};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -77,12 +78,12 @@ pub fn act(nvml: &Nvml, action: &Action) -> Outcome {
         Action::Create(create) => self::create(nvml, create).map(Outcome::Instance),
         Action::Destroy(destroy) => self::destroy(nvml, destroy).map(Outcome::Destroyed),
     };
-    done.unwrap_or_else(Outcome::Error)
+    done.unwrap_or_else(|error| Outcome::Error(error.to_string()))
 }
 
 /// Makes an instance, unless it exists.
-fn create(nvml: &Nvml, slot: &MigSlot) -> Result<MigInstance, String> {
-    let failed = |error: NvmlError| format!("{slot}: {error}");
+fn create(nvml: &Nvml, slot: &MigSlot) -> anyhow::Result<MigInstance> {
+    let failed = |error: NvmlError| anyhow!("{slot}: {error}");
     let device = nvml.device_by_uuid(&*slot.card).map_err(failed)?;
     let there = gpu_instances(&device).map_err(failed)?;
     let same = |(profile, gpu): &&(Profile, GpuInstance)| {
@@ -108,7 +109,7 @@ fn create(nvml: &Nvml, slot: &MigSlot) -> Result<MigInstance, String> {
     if new && let Err(error) = raw_mig::destroy(&device, &gpu) {
         eprintln!("{slot} stays without use: {error}");
     }
-    Err(format!("{slot}: no compute instance: {why}"))
+    bail!("{slot}: no compute instance: {why}")
 }
 
 fn create_gpu(device: &Device<'_>, slot: &MigSlot) -> Result<GpuInstance, NvmlError> {
@@ -121,9 +122,9 @@ fn create_gpu(device: &Device<'_>, slot: &MigSlot) -> Result<GpuInstance, NvmlEr
 }
 
 /// Destroys an instance that no process uses. An instance that no longer exists is not an error.
-fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
+fn destroy(nvml: &Nvml, of: &MigDestroy) -> anyhow::Result<u32> {
     let slot = &of.slot;
-    let failed = |error: NvmlError| format!("{slot}: {error}");
+    let failed = |error: NvmlError| anyhow!("{slot}: {error}");
     let device = nvml.device_by_uuid(&*slot.card).map_err(failed)?;
     let there = gpu_instances(&device).map_err(failed)?;
     let meant = there.iter().find(|(profile, gpu)| {
@@ -141,10 +142,7 @@ fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
             UsedGpuMemory::Used(bytes) => format!(" with {} MiB", bytes >> 20),
             UsedGpuMemory::Unavailable => String::new(),
         };
-        return Err(format!(
-            "{slot} is in use by process {}{memory}",
-            process.pid
-        ));
+        bail!("{slot} is in use by process {}{memory}", process.pid);
     }
     raw_mig::destroy(&device, gpu).map_err(failed)?;
     Ok(gpu.id)
