@@ -1,8 +1,7 @@
 //! The order of pods and nodes: recorded, or drawn at random.
 
 use crate::{
-    error::Error,
-    files,
+    files::{self, Error},
     trace::{Trace, Workload},
 };
 

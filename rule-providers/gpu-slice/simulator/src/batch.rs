@@ -15,7 +15,7 @@ use crate::{
     arrivals::Arrivals,
     churn,
     curve::Curve,
-    error::Error,
+    files::Error,
     run::{Cluster, RunRecord},
     ties::{TieBreaker, Ties},
     trace::{Trace, Workload},

@@ -17,7 +17,7 @@ use tautline_gpu_placement::policy::PolicyName;
 use crate::{
     arrivals::Arrivals,
     curve::round2,
-    error::Error,
+    files::Error,
     run::{Cluster, PlacedPod},
     ties::{TieBreaker, Ties},
     trace::{Trace, Workload},

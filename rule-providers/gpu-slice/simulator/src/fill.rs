@@ -11,7 +11,7 @@ use tautline_gpu_placement::{
 
 use crate::{
     curve::round2,
-    error::Error,
+    files::Error,
     ties::{TieBreaker, Ties},
 };
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::error::Error;
+use crate::files::Error;
 
 /// The choice between equally good nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

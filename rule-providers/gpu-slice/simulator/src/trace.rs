@@ -8,10 +8,7 @@ use std::{
 
 use tautline_gpu_placement::{CARD_MILLI, CardLinks, Shape, SharingMode, Topology};
 
-use crate::{
-    error::Error,
-    files::{Row, Table},
-};
+use crate::files::{Error, Row, Table};
 
 /// The maximum of amounts and times in a trace: larger than any real one, and far from overflow.
 const MAX_AMOUNT: i64 = 1 << 40;

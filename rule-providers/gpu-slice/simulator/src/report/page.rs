@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use tautline_report::escaped;
 
-use super::{WorkloadReport, chart};
-use crate::{batch::RunResult, published::PublishedCurves};
+use super::{PublishedCurves, WorkloadReport, chart};
+use crate::batch::RunResult;
 
 const STYLE: &str = "\
     :root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--paper:#fff}\
