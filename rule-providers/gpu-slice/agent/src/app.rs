@@ -181,7 +181,7 @@ impl App {
             node: config.node.clone(),
             pods: Arc::clone(&pods),
             inventory: output.given.subscribe(),
-            specs: Arc::new(CardSpecs::new(vec![STATIC_CDI_DIR.into(), CDI_DIR.into()])),
+            specs: Arc::new(CardSpecs(vec![STATIC_CDI_DIR.into(), CDI_DIR.into()])),
             mode: output.mode.subscribe(),
             limits: self.limits,
             events,

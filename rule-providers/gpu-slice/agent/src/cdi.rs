@@ -4,14 +4,10 @@ mod own;
 mod spec;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
 };
-
-use parking_lot::Mutex;
 
 use spec::Spec;
 pub(crate) use {
@@ -31,35 +27,11 @@ const MAX_SPEC_BYTES: u64 = 4 << 20;
 /// The largest number of specs that are read from a directory.
 const MAX_SPECS_PER_DIR: usize = 256;
 
-/// The specs of the cards; a file is read again when it changes.
+/// The directories of the cards' specs; a spec in a later directory wins.
 #[derive(Debug)]
-pub(crate) struct CardSpecs {
-    /// The directories of the specs; a spec in a later directory wins.
-    dirs: Vec<PathBuf>,
-    cache: Mutex<HashMap<PathBuf, Cached>>,
-}
-
-#[derive(Clone, Debug)]
-struct Cached {
-    stamp: Stamp,
-    /// The spec; `None` if the file is not a readable spec of cards.
-    spec: Option<Arc<Spec>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    length: u64,
-}
+pub(crate) struct CardSpecs(pub Vec<PathBuf>);
 
 impl CardSpecs {
-    pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self {
-            dirs,
-            cache: Mutex::default(),
-        }
-    }
-
     /// Returns the combined edits for the cards; `None` if no spec names one of the cards by UUID.
     /// Names by index do not count, since an index may mean another card after a card is lost.
     pub fn edits(&self, parts: &[Part]) -> Option<Edits> {
@@ -82,21 +54,15 @@ impl CardSpecs {
     }
 
     /// Returns the specs, those with the highest priority first.
-    fn read(&self) -> Vec<Arc<Spec>> {
-        let mut cache = self.cache.lock();
-        let mut seen = HashMap::new();
-        let mut specs = Vec::new();
-        for dir in self.dirs.iter().rev() {
-            for path in spec_files(dir) {
-                let Some(cached) = read_cached(&path, cache.remove(&path)) else {
-                    continue;
-                };
-                specs.extend(cached.spec.clone());
-                seen.insert(path, cached);
-            }
-        }
-        *cache = seen;
-        specs
+    fn read(&self) -> Vec<Spec> {
+        let files = self.0.iter().rev().flat_map(|dir| spec_files(dir));
+        let spec = |path: PathBuf| {
+            read_spec(&path).unwrap_or_else(|error| {
+                tracing::warn!(path = %path.display(), %error, "a CDI spec cannot be read");
+                None
+            })
+        };
+        files.filter_map(spec).collect()
     }
 }
 
@@ -117,25 +83,12 @@ fn extension(path: &Path) -> Option<&str> {
     path.extension()?.to_str()
 }
 
-/// Returns the cached file, read again if it has changed; `None` if there is no such file.
-fn read_cached(path: &Path, cached: Option<Cached>) -> Option<Cached> {
-    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let stamp = Stamp {
-        modified: metadata.modified().ok(),
-        length: metadata.len(),
+/// Returns the spec; `None` if the file is not a spec of cards.
+fn read_spec(path: &Path) -> io::Result<Option<Spec>> {
+    let Some(metadata) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
+        return Ok(None);
     };
-    if let Some(cached) = cached.filter(|cached| cached.stamp == stamp) {
-        return Some(cached);
-    }
-    let spec = read_spec(path, stamp.length).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "a CDI spec cannot be read");
-        None
-    });
-    Some(Cached { stamp, spec })
-}
-
-fn read_spec(path: &Path, length: u64) -> io::Result<Option<Arc<Spec>>> {
-    if length > MAX_SPEC_BYTES {
+    if metadata.len() > MAX_SPEC_BYTES {
         return Err(io::Error::other(format!(
             "it has more than {MAX_SPEC_BYTES} bytes"
         )));
@@ -146,7 +99,7 @@ fn read_spec(path: &Path, length: u64) -> io::Result<Option<Arc<Spec>>> {
     } else {
         serde_saphyr::from_str(&text).map_err(io::Error::other)?
     };
-    Ok((spec.kind == KIND).then(|| Arc::new(spec)))
+    Ok((spec.kind == KIND).then_some(spec))
 }
 
 #[cfg(test)]
@@ -195,7 +148,7 @@ mod tests {
     fn cards_are_found_by_uuid_only() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("nvidia.json"), JSON).unwrap();
-        let specs = CardSpecs::new(vec![dir.path().into()]);
+        let specs = CardSpecs(vec![dir.path().into()]);
         let both = specs.edits(&[part("GPU-a", 5), part("GPU-b", 1)]).unwrap();
         assert_eq!(
             paths(&both),
@@ -215,7 +168,7 @@ mod tests {
     #[test]
     fn later_folders_win_and_changes_are_seen() {
         let (etc, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let specs = CardSpecs::new(vec![etc.path().into(), run.path().into()]);
+        let specs = CardSpecs(vec![etc.path().into(), run.path().into()]);
         let card = [part("GPU-a", 0)];
         assert_eq!(specs.edits(&card), None);
         fs::write(etc.path().join("nvidia.json"), JSON).unwrap();

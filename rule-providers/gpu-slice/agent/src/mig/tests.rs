@@ -207,7 +207,7 @@ impl World {
             node: "n7".to_owned(),
             pods: Arc::clone(&pods),
             inventory,
-            specs: Arc::new(CardSpecs::new(vec![folder.path().to_owned()])),
+            specs: Arc::new(CardSpecs(vec![folder.path().to_owned()])),
             mode: watch::channel(Mode::None).1,
             limits: Settings {
                 run_dir: folder.path().to_owned(),
