@@ -6,7 +6,6 @@ mod checkpoint;
 mod holders;
 mod ids;
 mod registration;
-mod server;
 mod start;
 #[cfg(test)]
 mod tests;

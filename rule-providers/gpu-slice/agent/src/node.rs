@@ -159,22 +159,24 @@ impl OwnNode {
             node = self.name,
             "NVIDIA's device plugin owns the cards: the agent gives out none"
         );
-        let note = || EventNote {
-            regarding: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Node".to_owned()),
-                name: Some(self.name.clone()),
-                uid: Some(node.uid.clone()),
-                ..ObjectReference::default()
-            },
-            secondary: None,
-            warning: true,
-            reason: "GpuOwnedByNvidiaPlugin".to_owned(),
-            action: "Withdraw",
-            text: OWNED_BY_PLUGIN.to_owned(),
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
         };
         self.events
-            .publish_once(MANAGER.to_owned(), EVENT_QUIET, || Some(note()));
+            .publish_once(MANAGER.to_owned(), EVENT_QUIET, || {
+                Some(EventNote {
+                    regarding,
+                    secondary: None,
+                    warning: true,
+                    reason: "GpuOwnedByNvidiaPlugin".to_owned(),
+                    action: "Withdraw",
+                    text: OWNED_BY_PLUGIN.to_owned(),
+                })
+            });
     }
 }
 

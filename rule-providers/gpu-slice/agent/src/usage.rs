@@ -37,41 +37,28 @@ pub(crate) struct Measured {
     pub used: Arc<Use>,
 }
 
-/// A container of a pod that the API server has on this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct ContainerName {
-    /// The UID that the API server gave the pod.
-    pod_uid: String,
-    namespace: String,
-    pod: String,
-    /// The name of the container; empty if it is not in the pod's status yet.
-    container: String,
-}
-
-impl ContainerName {
-    /// Returns the name of a container; `None` if the pod is not on this node.
-    fn find(pods: &Pods, of: &ContainerRef) -> Option<Self> {
+/// Returns the first container whose pod is on this node, or else only the UID of the innermost
+/// pod; without a use.
+fn container(pods: &Pods, containers: &[ContainerRef]) -> ContainerUse {
+    let known = containers.iter().find_map(|of| {
         let pod = pods.by_uid(&of.pod_uid)?;
         let mut containers = pod.containers.iter();
         let container = containers.find(|c| c.id.as_deref() == Some(&*of.id));
-        Some(Self {
+        Some(ContainerUse {
             pod_uid: pod.api_uid.to_string(),
             namespace: pod.namespace.to_string(),
             pod: pod.name.to_string(),
+            // A container that is not in the pod's status yet has no name.
             container: container.map_or_else(String::new, |c| c.name.to_string()),
+            ..ContainerUse::default()
         })
-    }
-
-    /// Returns the name of the first container whose pod is on this node, or else only the UID of
-    /// the innermost pod.
-    fn of_first(pods: &Pods, containers: &[ContainerRef]) -> Self {
-        let known = containers.iter().find_map(|of| Self::find(pods, of));
-        let innermost = containers.last().map(|of| of.pod_uid.clone());
-        known.unwrap_or_else(|| Self {
-            pod_uid: innermost.unwrap_or_default(),
-            ..Self::default()
-        })
-    }
+    });
+    known.unwrap_or_else(|| ContainerUse {
+        pod_uid: containers
+            .last()
+            .map_or_else(String::new, |of| of.pod_uid.clone()),
+        ..ContainerUse::default()
+    })
 }
 
 /// Converts readings to uses and metrics.
@@ -130,34 +117,36 @@ fn owners(processes: &Processes, reading: &Reading) -> BTreeMap<u32, Owner> {
         .collect()
 }
 
-/// Returns the use of a reading by container and card. The overhead of MPS servers is only in the
-/// figures of the cards.
+fn key(of: &ContainerUse) -> [&str; 3] {
+    [&of.pod_uid, &of.container, &of.card]
+}
+
+/// Returns the use of a reading by container and card, sorted by pod UID, container and card. The
+/// overhead of MPS servers is only in the figures of the cards.
 fn used(reading: &Reading, owners: &BTreeMap<u32, Owner>, pods: &Pods) -> Use {
-    let mut by_container: BTreeMap<(ContainerName, &str), (u64, u32)> = BTreeMap::new();
+    let mut containers: Vec<ContainerUse> = Vec::new();
     for process in &reading.processes {
         let named = match owners.get(&process.pid) {
             None | Some(Owner::MpsServer) => continue,
-            Some(Owner::Outside { command }) => ContainerName {
+            Some(Owner::Outside { command }) => ContainerUse {
                 container: command.clone(),
-                ..ContainerName::default()
+                ..ContainerUse::default()
             },
-            Some(Owner::Pod(containers)) => ContainerName::of_first(pods, containers),
+            Some(Owner::Pod(containers)) => container(pods, containers),
         };
-        let (memory, sm) = by_container.entry((named, &process.card)).or_default();
-        *memory = memory.saturating_add(process.memory_bytes);
-        *sm = sm.saturating_add(process.sm_milli).min(1000);
+        let new = ContainerUse {
+            card: process.card.clone(),
+            ..named
+        };
+        let at = containers.binary_search_by(|c| key(c).cmp(&key(&new)));
+        let at = at.unwrap_or_else(|at| {
+            containers.insert(at, new);
+            at
+        });
+        let of = &mut containers[at];
+        of.memory_bytes = of.memory_bytes.saturating_add(process.memory_bytes);
+        of.sm_milli = of.sm_milli.saturating_add(process.sm_milli).min(1000);
     }
-    let container =
-        |((name, card), (memory_bytes, sm_milli)): ((ContainerName, &str), _)| ContainerUse {
-            pod_uid: name.pod_uid,
-            namespace: name.namespace,
-            pod: name.pod,
-            container: name.container,
-            card: card.to_owned(),
-            memory_bytes,
-            sm_milli,
-        };
-    let mut containers: Vec<ContainerUse> = by_container.into_iter().map(container).collect();
     if containers.len() > MAX_CONTAINERS {
         containers.sort_by_key(|c| std::cmp::Reverse(c.memory_bytes));
         containers.truncate(MAX_CONTAINERS);
@@ -277,12 +266,12 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_known_here_cannot_look_like_another() {
-        let container = |uid: &str| ContainerRef {
+        let reference = |uid: &str| ContainerRef {
             pod_uid: uid.into(),
             id: "c1".into(),
         };
         let find = |first, last| {
-            let found = ContainerName::of_first(&pods(), &[container(first), container(last)]);
+            let found = container(&pods(), &[reference(first), reference(last)]);
             (found.pod_uid, found.pod)
         };
         let known = || ("u1".to_owned(), "web".to_owned());

@@ -1,15 +1,18 @@
-//! Registers a resource with the kubelet, and renews the registration when the kubelet restarts.
+//! Registers a resource with the kubelet, renews the registration when the kubelet restarts, and
+//! answers the kubelet's calls.
 
 use std::{
     fs::Metadata,
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, bail};
+use futures::{Stream, StreamExt, stream};
 use tokio::{
     fs,
     net::UnixListener,
@@ -19,17 +22,16 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
+use tonic::{Request, Response, Status, transport::Server};
 
-use super::{
-    ids::Counted,
-    server::{OPTIONS, Service},
-    start::Starter,
-};
+use super::{ids::Counted, start::Starter};
 use crate::kubelet::{
     channel,
     device_plugin::{
-        Device, RegisterRequest, device_plugin_server::DevicePluginServer,
+        AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty,
+        ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse,
+        PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest,
+        device_plugin_server::{DevicePlugin, DevicePluginServer},
         registration_client::RegistrationClient,
     },
 };
@@ -95,7 +97,7 @@ impl Registration {
     }
 
     /// Serves and registers the resource until both must be repeated, and returns the reason.
-    async fn once(&mut self) -> Result<&'static str> {
+    async fn once(&mut self) -> anyhow::Result<&'static str> {
         let kubelet = self.plugins.join("kubelet.sock");
         let id = file_id(&kubelet).await;
         let id = id.with_context(|| format!("{} is missing", kubelet.display()))?;
@@ -137,7 +139,7 @@ impl Registration {
         }
     }
 
-    async fn serve(&self) -> Result<Served> {
+    async fn serve(&self) -> anyhow::Result<Served> {
         let path = self.plugins.join(self.counted.endpoint());
         match fs::remove_file(&path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -173,7 +175,7 @@ impl Registration {
         })
     }
 
-    async fn register(&self, kubelet: &Path) -> Result<()> {
+    async fn register(&self, kubelet: &Path) -> anyhow::Result<()> {
         let mut client = RegistrationClient::new(channel(kubelet.to_owned()));
         let request = RegisterRequest {
             version: VERSION.to_owned(),
@@ -195,4 +197,76 @@ async fn withdrawn(devices: &mut watch::Receiver<Arc<Vec<Device>>>) -> bool {
 async fn file_id(path: &Path) -> io::Result<FileId> {
     let of = |m: Metadata| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec());
     fs::metadata(path).await.map(of)
+}
+
+/// The optional calls of the kubelet: it makes only PreStartContainer.
+const OPTIONS: DevicePluginOptions = DevicePluginOptions {
+    pre_start_required: true,
+    get_preferred_allocation_available: false,
+};
+
+/// The gRPC service that the kubelet calls.
+struct Service {
+    counted: Counted,
+    devices: watch::Receiver<Arc<Vec<Device>>>,
+    starter: Arc<Starter>,
+    /// Each open ListAndWatch stream holds a clone, and so counts.
+    streams: Arc<()>,
+    stop: CancellationToken,
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    type ListAndWatchStream =
+        Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(OPTIONS))
+    }
+
+    async fn list_and_watch(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let open = Arc::clone(&self.streams);
+        let mut devices = self.devices.clone();
+        devices.mark_changed();
+        let lists = stream::unfold((devices, open), |(mut devices, open)| async {
+            devices.changed().await.ok()?;
+            let list = devices.borrow_and_update().as_ref().clone();
+            Some((Ok(ListAndWatchResponse { devices: list }), (devices, open)))
+        });
+        let lists = lists.take_until(self.stop.clone().cancelled_owned());
+        Ok(Response::new(lists.boxed()))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        _: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        Err(Status::unimplemented("all IDs of a resource are alike"))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let requests = request.into_inner().container_requests;
+        let answers = requests.iter().map(|r| self.starter.answer(&r.device_ids));
+        Ok(Response::new(AllocateResponse {
+            container_responses: answers.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let ids = request.into_inner().device_ids;
+        self.starter.start(self.counted, &ids).await?;
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
 }

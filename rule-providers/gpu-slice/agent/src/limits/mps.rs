@@ -18,12 +18,10 @@
 //! host's process IDs (the server looks itself up in `/proc`, and identifies clients by process
 //! ID), the run directory both at its own path and below the driver's root, and the host's devices.
 
-mod cards;
 mod control;
 mod daemon;
 mod files;
 mod health;
-mod metrics;
 #[cfg(test)]
 mod tests;
 
@@ -35,17 +33,66 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use tautline_nvml::{Card, Reading};
 use tautline_runtime::{
     admin::{self, Readiness},
     tasks::{self, Tasks},
 };
-use tokio::task::JoinSet;
+use tokio::{process::Command, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub use self::metrics::Metrics;
-use super::{LimitError, bind, driver_root::DriverRoot, memory_mib, percent};
+use super::{
+    LimitError, bind,
+    driver_root::{DriverError, DriverRoot, run as run_program},
+    memory_mib, percent,
+};
 use crate::{assignment::Part, cdi::Edits, reader::ReaderCommand};
+
+/// The time in which a reading must arrive; NVML takes seconds on a node with many cards without
+/// the persistence daemon.
+const READING_DEADLINE: Duration = Duration::from_secs(60);
+
+tautline_runtime::metrics! {
+    /// The metrics of all daemons, by card; clones share all values.
+    pub struct Metrics {
+        up: Family<CardLabel, Gauge>
+            => "gpu_mps_up", "1 while the card's MPS control daemon answers";
+        clients: Family<CardLabel, Gauge>
+            => "gpu_mps_clients", "Processes that use the card by MPS, at the last check";
+        restarts: Family<CardLabel, Counter>
+            => "gpu_mps_restarts", "Starts of the card's MPS control daemon after the first";
+        lost: Family<CardLabel, Counter> => "gpu_mps_clients_lost",
+            "Processes that were clients of an MPS server when it ended";
+    }
+    labels CardLabel { card: String }
+}
+
+impl Metrics {
+    fn of_card(&self, card: &str) -> CardMetrics {
+        let label = CardLabel {
+            card: card.to_owned(),
+        };
+        CardMetrics {
+            up: self.up.get_or_create_owned(&label),
+            clients: self.clients.get_or_create_owned(&label),
+            restarts: self.restarts.get_or_create_owned(&label),
+            lost: self.lost.get_or_create_owned(&label),
+        }
+    }
+}
+
+/// The metrics of one card's daemon.
+#[derive(Clone, Debug)]
+struct CardMetrics {
+    up: Gauge,
+    clients: Gauge,
+    restarts: Counter,
+    lost: Counter,
+}
 
 /// The settings of `tautline agent mps`.
 #[derive(Clone, Debug)]
@@ -170,7 +217,7 @@ async fn serve(
     stop: CancellationToken,
 ) -> Result<()> {
     let cards = tokio::select! {
-        cards = cards::find(&config) => cards,
+        cards = find_cards(&config) => cards,
         () = stop.cancelled() => return Ok(()),
     };
     let mut daemons = JoinSet::new();
@@ -186,4 +233,43 @@ async fn serve(
     }
     stop.cancelled().await;
     Ok(())
+}
+
+/// Waits until the node has cards, and returns those that are not in MIG mode. The list is final,
+/// since cards come and go only with the driver.
+async fn find_cards(config: &Config) -> Vec<Card> {
+    let mut last = String::new();
+    loop {
+        let fault = match read_cards(&config.reader).await {
+            Ok(cards) if cards.is_empty() => "the node has no cards without MIG".to_owned(),
+            Ok(cards) => return cards,
+            Err(e) => format!("no cards are known: {e}"),
+        };
+        if fault != last {
+            tracing::info!(
+                "{fault}; idle, looking again every {:?}",
+                config.timing.cards
+            );
+            last = fault;
+        }
+        tokio::time::sleep(config.timing.cards).await;
+    }
+}
+
+async fn read_cards(reader: &ReaderCommand) -> Result<Vec<Card>, DriverError> {
+    let mut command = Command::new(&reader.program);
+    command.args(&reader.arguments).arg("--once");
+    command.kill_on_drop(true);
+    let name = reader.program.display().to_string();
+    let text = run_program(&name, command, "", READING_DEADLINE).await?;
+    let reading: Reading = serde_json::from_str(&text)
+        .map_err(|e| DriverError::Failed(name, format!("its output is not a reading: {e}")))?;
+    let mut cards = reading.cards;
+    cards.retain(|card| {
+        if card.mig.is_some() {
+            tracing::info!(card = card.uuid, "no MPS daemon: the card is in MIG mode");
+        }
+        card.mig.is_none()
+    });
+    Ok(cards)
 }

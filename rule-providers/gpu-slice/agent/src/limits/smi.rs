@@ -46,11 +46,8 @@ pub(super) async fn set_timeslice(
     slice: Timeslice,
 ) -> Result<(), DriverError> {
     let number = slice.0.to_string();
-    smi(
-        driver,
-        &["compute-policy", "-i", card, "--set-timeslice", &number],
-    )
-    .await
+    let arguments = ["compute-policy", "-i", card, "--set-timeslice", &number];
+    smi(driver, &arguments).await
 }
 
 /// Sets whether only one process may use a card: the MPS server, if it runs. The setting lasts

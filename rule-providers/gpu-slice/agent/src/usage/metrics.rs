@@ -1,11 +1,11 @@
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
 };
-use tautline_proto::gpu::{ContainerUse, Use};
+use tautline_proto::gpu::Use;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct OfContainer {
@@ -15,16 +15,8 @@ struct OfContainer {
     card: String,
 }
 
-impl From<&ContainerUse> for OfContainer {
-    fn from(of: &ContainerUse) -> Self {
-        Self {
-            namespace: of.namespace.clone(),
-            pod: of.pod.clone(),
-            container: of.container.clone(),
-            card: of.card.clone(),
-        }
-    }
-}
+/// The memory in bytes and the thousandths of processors that containers use.
+type Sums = BTreeMap<OfContainer, (u64, u32)>;
 
 tautline_runtime::metrics! {
     /// The metrics of each container that uses a card now; clones share all values.
@@ -33,40 +25,44 @@ tautline_runtime::metrics! {
             "Memory of a card that a container's processes have; outside of pods by command";
         sm: Family<OfContainer, Gauge> => "gpu_sm_milli",
             "Thousandths of a card's processors that a container's processes had lately";
-        shown: Arc<Mutex<BTreeSet<OfContainer>>>;
+        shown: Arc<Mutex<Sums>>;
     }
 }
 
 impl UseMetrics {
     /// Replaces all values, and removes those of containers that no longer use a card.
     pub(super) fn set(&self, used: Option<&Use>) {
-        let containers = used.map_or(&[][..], |used| &used.containers);
-        let mut shown = self.shown.lock();
-        let mut now = BTreeSet::new();
-        let mut sums: std::collections::BTreeMap<OfContainer, (u64, u32)> = Default::default();
-        for of in containers {
+        let mut sums = Sums::new();
+        for of in used.map_or(&[][..], |used| &used.containers) {
+            let labels = OfContainer {
+                namespace: of.namespace.clone(),
+                pod: of.pod.clone(),
+                container: of.container.clone(),
+                card: of.card.clone(),
+            };
             // Unknown pods have no names, so their values are added up.
-            let (memory, sm) = sums.entry(of.into()).or_default();
+            let (memory, sm) = sums.entry(labels).or_default();
             *memory = memory.saturating_add(of.memory_bytes);
             *sm = sm.saturating_add(of.sm_milli).min(1000);
         }
-        for (of, (memory, sm)) in sums {
-            let memory = i64::try_from(memory).unwrap_or(i64::MAX);
-            self.memory.get_or_create(&of).set(memory);
-            self.sm.get_or_create(&of).set(sm.into());
-            now.insert(of);
-        }
-        for gone in shown.difference(&now) {
+        let mut shown = self.shown.lock();
+        for gone in shown.keys().filter(|of| !sums.contains_key(of)) {
             self.memory.remove(gone);
             self.sm.remove(gone);
         }
-        *shown = now;
+        for (of, (memory, sm)) in &sums {
+            let memory = i64::try_from(*memory).unwrap_or(i64::MAX);
+            self.memory.get_or_create(of).set(memory);
+            self.sm.get_or_create(of).set((*sm).into());
+        }
+        *shown = sums;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use prometheus_client::{encoding::text::encode, registry::Registry};
+    use tautline_proto::gpu::ContainerUse;
 
     use super::*;
 

@@ -20,11 +20,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Config,
+    CardMetrics, Config, Metrics,
     control::{Control, Server},
     files,
     health::Health,
-    metrics::{CardMetrics, Metrics},
 };
 use crate::{
     backoff::Backoff,
