@@ -5,6 +5,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// A question to a task, and the way of its answer.
 pub(crate) type Call<Q, A> = (Q, oneshot::Sender<A>);
 
+/// The reason, as a text, why a task or the kubelet could not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Failure(pub String);
+
+impl Failure {
+    /// Returns the failure of a task that has ended.
+    pub fn stopping() -> Self {
+        Self("the agent stops".to_owned())
+    }
+}
+
 /// Asks a task, and returns its answer; `None` if the task has ended.
 pub(crate) async fn ask<Q, A>(task: &mpsc::Sender<Call<Q, A>>, question: Q) -> Option<A> {
     let (reply, answer) = oneshot::channel();

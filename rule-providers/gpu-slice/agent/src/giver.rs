@@ -14,6 +14,7 @@ use tokio::{
 use crate::{
     assignment::{self, AssignmentError, Part, assign, find_card},
     cdi::{CardSpecs, Edits, VISIBLE, VOID},
+    channels::Failure,
     device_plugin::{Give, PodRef, Refusal},
     limits::{self, Mode, Settings},
     mig::Instances,
@@ -46,25 +47,10 @@ pub(crate) struct Giver {
 
 #[tonic::async_trait]
 impl Give for Giver {
+    /// Waits for the pod, its record and free cards. The error has the text of the event on the
+    /// pod; a pod that is not known has no event.
     async fn give(&self, pod: &PodRef, container: &str) -> Result<Edits, Refusal> {
         let deadline = Instant::now() + START_WAIT;
-        self.give_until(pod, container, deadline).await
-    }
-}
-
-impl Giver {
-    /// Returns the changes that give the container its cards. Waits for the pod, its record and
-    /// free cards until the deadline.
-    ///
-    /// # Errors
-    /// The reason for the refusal, with the text of the event on the pod. A pod that is not known
-    /// has no event.
-    async fn give_until(
-        &self,
-        pod: &PodRef,
-        container: &str,
-        deadline: Instant,
-    ) -> Result<Edits, Refusal> {
         let enough = |pod: &PodEntry| {
             let asks = pod.container(container).is_some_and(|c| c.asks.any());
             pod.record.is_some() || !asks
@@ -92,7 +78,9 @@ impl Giver {
             refusal
         })
     }
+}
 
+impl Giver {
     /// Publishes the reason why a container of the pod gets no cards, at most once a minute.
     fn publish(&self, pod: &PodEntry, container: &str, refusal: &Refusal) {
         let key = format!("{}/{container}/{}", pod.uid, refusal.reason);
@@ -213,7 +201,8 @@ impl Giver {
                 (None, None) => continue,
             };
             let uuid = self.instances.make(card, share.milli, start).await;
-            let why = |text| Why::new("NoInstance", text, "the kubelet tries again");
+            let why =
+                |why: Failure| Why::new("NoInstance", why.to_string(), "the kubelet tries again");
             card.uuid = uuid.map_err(why)?;
         }
         Ok(devices)

@@ -15,6 +15,8 @@ use tonic::{
 };
 use tower::service_fn;
 
+use crate::channels::Failure;
+
 use self::pod_resources::{
     ListPodResourcesRequest, PodResources, pod_resources_lister_client::PodResourcesListerClient,
 };
@@ -55,10 +57,7 @@ impl PodResourcesClient {
     }
 
     /// Returns all pods of the node, without their init containers except sidecars.
-    ///
-    /// # Errors
-    /// The text gives the reason why the kubelet does not list them.
-    pub async fn list(&self) -> Result<Vec<PodResources>, String> {
+    pub async fn list(&self) -> Result<Vec<PodResources>, Failure> {
         let calls = async {
             loop {
                 let mut client = self.client.clone();
@@ -76,9 +75,9 @@ impl PodResourcesClient {
             Err(_) => format!("no answer within {DEADLINE:?}"),
         };
         let socket = self.socket.display();
-        Err(format!(
+        Err(Failure(format!(
             "the kubelet does not list its pods' devices at {socket}: {error}"
-        ))
+        )))
     }
 }
 

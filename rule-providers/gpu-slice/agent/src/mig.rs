@@ -23,7 +23,7 @@ use tokio::{
 
 use self::plan::Wanted;
 use crate::{
-    channels::{self, Call},
+    channels::{self, Call, Failure},
     pods::Pods,
     reader::{ReaderCalls, ReaderState, Snapshot},
 };
@@ -40,7 +40,7 @@ const MAX_WAITING_CONTAINERS: usize = 64;
 /// All MIG instances that the agent has made.
 pub(crate) type OwnInstances = Arc<BTreeSet<MigSlot>>;
 
-type Made = Result<String, String>;
+type Made = Result<String, Failure>;
 
 /// A handle to ask the [`Keeper`] for instances.
 #[derive(Clone, Debug)]
@@ -55,12 +55,16 @@ impl Instances {
     pub async fn make(&self, card: &InventoryCard, milli: u16, start: u8) -> Made {
         let wanted = Wanted::new(card, milli, start).ok_or_else(|| {
             let card = &card.uuid;
-            format!("card {card} has no MIG instance of {milli}m at memory slice {start}")
+            Failure(format!(
+                "card {card} has no MIG instance of {milli}m at memory slice {start}"
+            ))
         })?;
         match timeout(MAKE_LIMIT, channels::ask(&self.0, wanted)).await {
             Ok(Some(made)) => made,
-            Ok(None) => Err("the agent stops".to_owned()),
-            Err(_) => Err(format!("its MIG instance was not made in {MAKE_LIMIT:?}")),
+            Ok(None) => Err(Failure::stopping()),
+            Err(_) => Err(Failure(format!(
+                "its MIG instance was not made in {MAKE_LIMIT:?}"
+            ))),
         }
     }
 }
@@ -144,33 +148,25 @@ impl Keeper {
         self.since.remove(of);
         match self.calls.ask(Action::Create(of.clone())).await {
             Outcome::Instance(made) => {
-                let MigSlot {
-                    card,
-                    profile,
-                    start,
-                } = of;
-                tracing::info!(card, profile, start, "MIG instance");
+                let MigSlot { card, profile, .. } = of;
+                tracing::info!(card, profile, start = of.start, "MIG instance");
                 Ok(made.uuid)
             }
-            Outcome::Error(why) => Err(why),
-            Outcome::Destroyed(_) => Err("the reader of GPUs gave a wrong answer".to_owned()),
+            Outcome::Error(why) => Err(Failure(why)),
+            Outcome::Destroyed(_) => {
+                Err(Failure("the reader of GPUs gave a wrong answer".to_owned()))
+            }
         }
     }
 
-    async fn destroy(&mut self, slot: MigSlot, gpu_instance: u32) -> Result<(), String> {
-        let destroy = MigDestroy {
-            slot: slot.clone(),
-            gpu_instance,
-        };
+    async fn destroy(&mut self, slot: MigSlot, gpu_instance: u32) -> Result<(), Failure> {
+        let of = slot.clone();
+        let destroy = MigDestroy { slot, gpu_instance };
         if let Outcome::Error(why) = self.calls.ask(Action::Destroy(destroy)).await {
-            return Err(why);
+            return Err(Failure(why));
         }
-        let MigSlot {
-            card,
-            profile,
-            start,
-        } = slot;
-        tracing::info!(card, profile, start, "MIG instance destroyed");
+        let MigSlot { card, profile, .. } = &of;
+        tracing::info!(card, profile, start = of.start, "MIG instance destroyed");
         Ok(())
     }
 
@@ -195,7 +191,7 @@ impl Keeper {
             // A process may still use the instance; then it is tried again after the same time.
             self.since.remove(&of);
             if let Err(why) = self.destroy(of, instance.gpu_instance).await {
-                tracing::debug!(why, "a MIG instance stays");
+                tracing::debug!(%why, "a MIG instance stays");
             }
         }
         let (linger, since) = (self.linger, &self.since);
@@ -206,7 +202,7 @@ impl Keeper {
         if !old.is_empty()
             && let Err(error) = self.change_own(|own| own.retain(|of| !old.contains(of)))
         {
-            tracing::warn!(error, "MIG instances that are gone stay listed");
+            tracing::warn!(%error, "MIG instances that are gone stay listed");
         }
         for of in gone {
             self.since.entry(of).or_insert_with(Instant::now);
@@ -230,11 +226,11 @@ impl Keeper {
         snapshot.reading.clone().filter(|_| reads)
     }
 
-    fn change_own(&self, change: impl FnOnce(&mut BTreeSet<MigSlot>)) -> Result<(), String> {
+    fn change_own(&self, change: impl FnOnce(&mut BTreeSet<MigSlot>)) -> Result<(), Failure> {
         let mut own = (**self.own.borrow()).clone();
         change(&mut own);
         write_own(&self.file, &own)
-            .map_err(|error| format!("{} is not written: {error}", self.file.display()))?;
+            .map_err(|error| Failure(format!("{} is not written: {error}", self.file.display())))?;
         self.own.send_replace(Arc::new(own));
         Ok(())
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::checkpoint::{self, Entry};
 use crate::{
-    channels::{self, Call},
+    channels::{self, Call, Failure},
     kubelet::{PodResourcesClient, pod_resources::PodResources},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Allocations {
     pub recorded: Vec<Entry>,
 }
 
-type Answer = Result<Arc<Allocations>, String>;
+type Answer = Result<Arc<Allocations>, Failure>;
 
 /// A handle to ask for the allocations.
 pub(crate) struct Asker(mpsc::Sender<Call<(), Answer>>);
@@ -36,7 +36,7 @@ impl Asker {
     /// Returns the allocations, from a read that begins after this call.
     pub async fn ask(&self) -> Answer {
         let answer = channels::ask(&self.0, ()).await;
-        answer.unwrap_or_else(|| Err("the agent stops".to_owned()))
+        answer.unwrap_or_else(|| Err(Failure::stopping()))
     }
 }
 

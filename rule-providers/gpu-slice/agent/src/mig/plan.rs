@@ -10,7 +10,7 @@ use tautline_gpu_placement::{
 };
 use tautline_nvml::{MigInstance, MigSlot, Reading};
 
-use crate::{assignment::find_card, pods::PodEntry};
+use crate::{assignment::find_card, channels::Failure, pods::PodEntry};
 
 /// An instance that the record of a pod on this node names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) fn in_the_way<'a>(
     instances: &'a [MigInstance],
     own: &BTreeSet<MigSlot>,
     wanted: &[Wanted],
-) -> Result<Vec<&'a MigInstance>, String> {
+) -> Result<Vec<&'a MigInstance>, Failure> {
     let mut going = Vec::new();
     for instance in instances {
         let of = instance.slot(&new.instance.card);
@@ -77,10 +77,10 @@ pub(super) fn in_the_way<'a>(
             going.push(instance);
             continue;
         };
-        return Err(format!(
+        return Err(Failure(format!(
             "instance {} at memory slice {} of card {} is in the way, and {stays}",
             of.profile, of.start, of.card
-        ));
+        )));
     }
     Ok(going)
 }
@@ -197,7 +197,7 @@ mod tests {
             instance("2g.20gb", 4, 2),
         ];
         let decide = |own: &BTreeSet<MigSlot>, wanted: &[Wanted]| {
-            let going = in_the_way(&new, &there, own, wanted)?;
+            let going = in_the_way(&new, &there, own, wanted).map_err(|why| why.to_string())?;
             Ok::<_, String>(going.into_iter().map(|one| one.start).collect::<Vec<_>>())
         };
         let all = own(&[("2g.20gb", 0), ("1g.10gb", 3)]);
