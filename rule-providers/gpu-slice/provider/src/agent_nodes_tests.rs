@@ -14,7 +14,7 @@ use tautline_sdk::{
 };
 
 use super::*;
-use crate::config::Config;
+use crate::cluster_inventory::Config;
 
 const HOLD: Duration = Duration::from_secs(10);
 const GIB: u64 = 1 << 30;

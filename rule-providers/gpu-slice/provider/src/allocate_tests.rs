@@ -9,7 +9,7 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider};
 
 use super::*;
-use crate::config::Config;
+use crate::cluster_inventory::Config;
 
 const HOLD: Duration = Duration::from_secs(10);
 

@@ -7,16 +7,41 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
-    CostCache, Inventory, Shape,
+    CostCache, Inventory, RequestClass, Shape,
     inventory::{self, CardPool, PodReservation},
+    policy::PolicyName,
 };
 use tautline_sdk::CostChanges;
 
 use crate::{
-    config::{Config, NodeOrder},
     gpu_request::{self, GpuRequest},
     request_learner::RequestLearner,
 };
+
+/// The configuration of the provider.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The policy by which nodes and cards are chosen.
+    pub policy: PolicyName,
+    /// The order in which equally good nodes are filled.
+    pub order: NodeOrder,
+    /// The distribution of requests to plan for; `None`: it is learned from the cluster.
+    pub classes: Option<Vec<(RequestClass, f64)>>,
+    /// The name of a second annotation, which has a pod's cards as indexes (`0-1`) for other
+    /// runtimes.
+    pub index_annotation: Option<String>,
+}
+
+/// The order in which nodes are filled, if the policy uses an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeOrder {
+    /// Nodes are ordered by a hash of their names, because nodes of one model often have similar
+    /// names.
+    #[default]
+    Mixed,
+    /// Nodes are ordered by their names, ascending.
+    Named,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeEntry {
@@ -44,7 +69,7 @@ pub(crate) struct ClusterInventory {
     slot_count: usize,
     unused_slots: Vec<usize>,
     order: NodeOrder,
-    learner: RequestLearner,
+    pub(crate) learner: RequestLearner,
 }
 
 impl ClusterInventory {
@@ -203,9 +228,5 @@ impl ClusterInventory {
 
     pub(crate) fn plan_now(&mut self) {
         self.learner.plan_now(&mut self.costs);
-    }
-
-    pub(crate) fn class_count(&self) -> usize {
-        self.learner.class_count()
     }
 }

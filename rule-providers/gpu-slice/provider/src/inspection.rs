@@ -22,8 +22,7 @@ use tautline_sdk::{
 
 use crate::{
     RULE, answers,
-    cluster_inventory::{ClusterInventory, Held},
-    config::Config,
+    cluster_inventory::{ClusterInventory, Config, Held},
     fit::Fit,
     gpu_request::{Amount, GpuRequest},
     state::State,
@@ -124,7 +123,8 @@ impl Inspection {
             let questions = inspection.questions_for(pod, &[]).rules;
             for Question { ask, .. } in questions.iter().filter(|q| q.by.is_some()) {
                 // A rule that cannot be read is reported when the pod is inspected.
-                let request = inspection.request(ask).ok().filter(|r| r.by_rule);
+                let request = GpuRequest::new(&ask.rule, ask.workload.as_ref());
+                let request = request.ok().filter(|r| r.by_rule);
                 let name = key(pod);
                 let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
                 let inventory = &mut inspection.state.inventory;
@@ -246,16 +246,12 @@ impl Inspection {
         offer.policies.iter().find(has).cloned()
     }
 
-    fn request(&self, cost_request: &CostRequest) -> Result<GpuRequest, ProviderError> {
-        GpuRequest::new(&cost_request.rule, cost_request.workload.as_ref())
-    }
-
     /// Returns the GPUs that the pod requests. Fails if the rule cannot be read.
     pub fn request_summary(
         &self,
         cost_request: &CostRequest,
     ) -> Result<RequestSummary, ProviderError> {
-        let request = self.request(cost_request)?;
+        let request = GpuRequest::new(&cost_request.rule, cost_request.workload.as_ref())?;
         Ok(RequestSummary {
             gpu: text(&request.amount),
             minimum: request.minimum.as_ref().and_then(text),

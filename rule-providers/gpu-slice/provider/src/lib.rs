@@ -14,7 +14,6 @@ mod answers;
 mod assumed;
 mod cluster_inventory;
 mod compliance;
-mod config;
 mod cost;
 pub mod dra;
 mod fit;
@@ -35,7 +34,7 @@ use prometheus_client::registry::Registry;
 use tautline_runtime::watch::WatchMetrics;
 
 pub use crate::{
-    config::{Config, NodeOrder},
+    cluster_inventory::{Config, NodeOrder},
     fit::{Fit, Location, Unfit},
     gpu_request::pod_shape,
     inspection::Inspection,

@@ -16,7 +16,7 @@ use tautline_sdk::Server;
 
 use crate::{
     agents::AUDIENCE,
-    config::Config,
+    cluster_inventory::Config,
     dra,
     provider::{GpuSlice, Metrics},
     replicas::{self, Replicas},

@@ -15,7 +15,11 @@ use tautline_sdk::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{answers, cluster_inventory::ClusterInventory, config::Config, state::State};
+use crate::{
+    answers,
+    cluster_inventory::{ClusterInventory, Config},
+    state::State,
+};
 
 /// The time between two updates of the state and of its metrics.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);

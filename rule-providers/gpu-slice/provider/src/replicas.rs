@@ -312,7 +312,8 @@ fn not_now(what: &str) -> AllocatorError {
     AllocatorError::Unavailable(what.to_owned())
 }
 
-fn forward_target(peer: Option<&Arc<Peer>>, forwarded: bool) -> Result<&Peer, AllocatorError> {
+/// Returns the replica to forward a call to, unless another replica has forwarded the call.
+fn holder(peer: &Option<Arc<Peer>>, forwarded: bool) -> Result<&Peer, AllocatorError> {
     match peer {
         _ if forwarded => Err(not_now("this replica does not hold the Lease (any more)")),
         None => Err(not_now("no replica is known to hold the Lease")),
@@ -325,11 +326,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
         // The role and its term live as long as the call.
         match &*self.role.load_full() {
             Role::Granting(granting) => self.grant(granting, request).await,
-            Role::Standby(peer) => {
-                forward_target(peer.as_ref(), request.forwarded)?
-                    .reserve(request)
-                    .await
-            }
+            Role::Standby(peer) => holder(peer, request.forwarded)?.reserve(request).await,
         }
     }
 
@@ -341,11 +338,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
                 self.open_grants.confirmed(&id);
                 confirmed
             }
-            Role::Standby(peer) => {
-                forward_target(peer.as_ref(), request.forwarded)?
-                    .confirm(request)
-                    .await
-            }
+            Role::Standby(peer) => holder(peer, request.forwarded)?.confirm(request).await,
         }
     }
 
@@ -357,11 +350,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
                 self.open_grants.released(&id);
                 Ok(())
             }
-            Role::Standby(peer) => {
-                forward_target(peer.as_ref(), request.forwarded)?
-                    .release(request)
-                    .await
-            }
+            Role::Standby(peer) => holder(peer, request.forwarded)?.release(request).await,
         }
     }
 }

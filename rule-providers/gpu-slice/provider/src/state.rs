@@ -15,8 +15,7 @@ use crate::{
     assumed::Assumed,
     cluster_inventory::{ClusterInventory, Held, NodeEntry},
     dra::Devices,
-    use_compliance::is_stray,
-    use_store::{SessionId, UseStore},
+    use_store::{SessionId, UseStore, is_stray},
 };
 
 /// The age at which confirmed reservations are checked. It is above 295 s, after which a dead watch

@@ -8,7 +8,7 @@ use tautline_core::{index::Object, model};
 use tautline_sdk::{Compliance, NodeCost, Reference, Rule, Workload};
 
 use super::*;
-use crate::config::NodeOrder;
+use crate::cluster_inventory::NodeOrder;
 
 const WHOLE: &str = "nvidia.com/gpu";
 const SHARED: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];

@@ -1,10 +1,10 @@
 //! Checks that pods use only their own cards, by the reported use of their containers.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use tautline_core::model::Pod;
 use tautline_gpu_placement::{
-    CARD_MILLI, Inventory,
+    CARD_MILLI,
     inventory::{Card, CardPool},
 };
 use tautline_proto::gpu::ContainerUse;
@@ -14,7 +14,6 @@ use crate::{
     compliance::worst,
     state::State,
     use_store::{NodeUse, SeenUse},
-    uses::STRAY_BYTES,
 };
 
 /// The used percentage of a part's memory from which the use is near its limit.
@@ -96,27 +95,6 @@ fn stray_beside(of: &ContainerUse, card: &Card, node: &str) -> Evaluation {
     } else {
         Evaluation::new(Compliance::Limit, reason)
     }
-}
-
-/// Returns whether a container uses more than [`STRAY_BYTES`] of a card that an agent gives out,
-/// and no record gives the card to its pod. `pods` are the pods on the node.
-pub(crate) fn is_stray(inventory: &Inventory, pods: &[Arc<Pod>], of: &ContainerUse) -> bool {
-    let Some((pool, card)) = inventory.card(&of.card) else {
-        return false;
-    };
-    if !pool.offered || of.memory_bytes <= u64::from(STRAY_BYTES) {
-        return false;
-    }
-    if of.pod_uid.is_empty() {
-        return true;
-    }
-    // A reservation has the name of its pod, also before the watch shows the pod's binding.
-    let (namespace, name) = match pods.iter().find(|pod| *pod.uid == *of.pod_uid) {
-        Some(pod) => (&*pod.namespace, &*pod.name),
-        None => (&*of.namespace, &*of.pod),
-    };
-    let is_pod = |holder: &str| holder.split_once('/') == Some((namespace, name));
-    !card.holders.iter().any(|h| h.annotated && is_pod(&h.pod))
 }
 
 fn stray_use(of: &ContainerUse, card: &Card, node: &str) -> String {

@@ -7,11 +7,12 @@ use std::{
 };
 
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
-use tautline_core::text;
+use tautline_core::{model::Pod, text};
+use tautline_gpu_placement::Inventory;
 use tautline_proto::gpu::{CardUse, ContainerUse, Use};
 use tonic::Status;
 
-use crate::uses::{self, Page};
+use crate::uses::{self, Page, STRAY_BYTES};
 
 /// The age from which a report no longer counts; the use of the node's cards is then unknown.
 pub(crate) const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
@@ -210,6 +211,27 @@ impl NodeUse {
             containers: self.containers.iter().map(container).collect(),
         })
     }
+}
+
+/// Returns whether a container uses more than [`STRAY_BYTES`] of a card that an agent gives out,
+/// and no record gives the card to its pod. `pods` are the pods on the node.
+pub(crate) fn is_stray(inventory: &Inventory, pods: &[Arc<Pod>], of: &ContainerUse) -> bool {
+    let Some((pool, card)) = inventory.card(&of.card) else {
+        return false;
+    };
+    if !pool.offered || of.memory_bytes <= u64::from(STRAY_BYTES) {
+        return false;
+    }
+    if of.pod_uid.is_empty() {
+        return true;
+    }
+    // A reservation has the name of its pod, also before the watch shows the pod's binding.
+    let (namespace, name) = match pods.iter().find(|pod| *pod.uid == *of.pod_uid) {
+        Some(pod) => (&*pod.namespace, &*pod.name),
+        None => (&*of.namespace, &*of.pod),
+    };
+    let is_pod = |holder: &str| holder.split_once('/') == Some((namespace, name));
+    !card.holders.iter().any(|h| h.annotated && is_pod(&h.pod))
 }
 
 fn signed(amount: u64) -> i64 {

@@ -1,5 +1,5 @@
-//! The use of the cards, as the agents on the nodes report it to the provider: what the provider
-//! shows at `/gpu/use`, and the reports make of it.
+//! The use of the cards, as the agents on the nodes report it to the provider. The provider shows it
+//! at `/gpu/use`, and the reports read it there.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::AUDIENCE;
-use crate::{config::Config, provider::GpuSlice};
+use crate::{cluster_inventory::Config, provider::GpuSlice};
 
 /// Nobody waits longer for anything here.
 const DEADLINE: Duration = Duration::from_secs(30);
