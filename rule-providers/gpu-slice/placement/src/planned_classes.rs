@@ -1,7 +1,5 @@
 //! The classes of requests to plan for, and FGD's measure of fragmentation.
 
-use smallvec::SmallVec;
-
 use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, shape::CardKind};
 
 /// A class of requests to plan for.
@@ -10,8 +8,6 @@ pub struct PlannedClass {
     pub(crate) cpu_milli: i64,
     /// Thousandths of each card; 0: no GPU.
     pub(crate) milli: u16,
-    /// Index of `milli` in [`PlannedClasses::sizes`].
-    size: usize,
     pub(crate) cards: u16,
     /// Probability that the next request is of this class, from 0 to 1.
     pub probability: f64,
@@ -43,118 +39,61 @@ impl PlannedClass {
     }
 }
 
-/// The sums over a node's cards that determine the GPU that each class cannot use.
-#[derive(Clone, Debug)]
-pub(crate) struct CardSums {
-    idle_milli: i64,
-    /// Sums for each of [`PlannedClasses::sizes`].
-    by_size: SmallVec<[SizeSums; 64]>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SizeSums {
-    /// Number of cards with enough left for the size.
-    enough: u16,
-    /// Thousandths left on the other cards together.
-    small_milli: u32,
-}
-
 /// The classes of requests to plan for, with the card kinds that may serve them.
 #[derive(Clone, Debug, Default)]
-pub struct PlannedClasses {
-    classes: Vec<PlannedClass>,
-    /// Thousandths of each card that classes request, ascending.
-    sizes: Vec<u16>,
-}
+pub struct PlannedClasses(Vec<PlannedClass>);
 
 impl PlannedClasses {
     /// Creates the classes to plan for. `classes` have their probabilities; `kinds` are the card
     /// kinds in the order of their indexes.
     pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
-        let mut sizes: Vec<u16> = classes.iter().map(|(class, _)| class.milli).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
         let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
             PlannedClass {
                 cpu_milli: class.cpu_milli,
                 milli: class.milli,
-                size: sizes.partition_point(|size| *size < class.milli),
                 cards: class.cards,
                 probability: *p,
                 allowed: kinds.iter().map(|k| shape.allows(k)).collect(),
             }
         };
-        Self {
-            classes: classes.iter().map(class).collect(),
-            sizes,
-        }
+        Self(classes.iter().map(class).collect())
     }
 
     /// The classes, in the order in which they were given.
     pub fn iter(&self) -> std::slice::Iter<'_, PlannedClass> {
-        self.classes.iter()
+        self.0.iter()
     }
 
     /// Returns whether no request is known; then no GPU counts as fragmented.
     pub fn is_empty(&self) -> bool {
-        self.classes.is_empty()
+        self.0.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.classes.len()
+        self.0.len()
     }
 
     /// The number of card kinds.
     pub(crate) fn kind_count(&self) -> usize {
-        self.classes.first().map_or(0, |class| class.allowed.len())
+        self.0.first().map_or(0, |class| class.allowed.len())
     }
 
     /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected not
     /// to be able to use (USENIX ATC 2023, section 4). A class without GPU and a class that cannot
     /// run on the node can use no GPU; a class that can run cannot use cards with too little left.
     pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
-        let sums = self.card_sums(capacity.cards());
-        self.fragmented(capacity.cpu_milli(), capacity.kind(), &sums)
-    }
-
-    pub(crate) fn card_sums(&self, cards: &[u16]) -> CardSums {
-        let sums = |size: &u16| {
-            let mut sums = SizeSums::default();
-            cards.iter().for_each(|left| sums.add(*left, *size));
-            sums
-        };
-        CardSums {
-            idle_milli: cards.iter().map(|left| i64::from(*left)).sum(),
-            by_size: self.sizes.iter().map(sums).collect(),
-        }
-    }
-
-    /// The sums after a card's thousandths left have changed.
-    pub(crate) fn with_changed_card(&self, sums: &CardSums, before: u16, after: u16) -> CardSums {
-        let changed = |(sums, size): (&SizeSums, &u16)| {
-            let mut sums = *sums;
-            sums.remove(before, *size);
-            sums.add(after, *size);
-            sums
-        };
-        CardSums {
-            idle_milli: sums.idle_milli - i64::from(before) + i64::from(after),
-            by_size: sums.by_size.iter().zip(&self.sizes).map(changed).collect(),
-        }
+        self.fragmented(capacity.cpu_milli(), capacity.kind(), capacity.cards())
     }
 
     /// The measure of [`Self::fragmented_milli`] for a node with this CPU, card kind and cards.
-    pub(crate) fn fragmented(&self, cpu_milli: i64, kind: u16, sums: &CardSums) -> f64 {
-        let idle = sums.idle_milli as f64;
+    pub(crate) fn fragmented(&self, cpu_milli: i64, kind: u16, cards: &[u16]) -> f64 {
+        let sum = |cards: &mut dyn Iterator<Item = &u16>| cards.map(|left| f64::from(*left)).sum();
+        let idle: f64 = sum(&mut cards.iter());
         // The order of summation is the published one: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
-        for class in &self.classes {
-            let SizeSums {
-                enough,
-                small_milli,
-            } = sums.by_size[class.size];
+        for class in &self.0 {
             let has_cpu = cpu_milli >= class.cpu_milli;
             let (sum, lost) = if class.milli == 0 && has_cpu {
                 (&mut light, idle)
@@ -163,8 +102,10 @@ impl PlannedClasses {
             } else if !class.may_run_on(kind) {
                 (&mut foreign, idle)
             } else {
-                match (enough >= class.cards, has_cpu) {
-                    (true, true) => (&mut runs, f64::from(small_milli)),
+                let mut small = cards.iter().filter(|left| **left < class.milli);
+                let enough = cards.len() - small.clone().count();
+                match (enough >= usize::from(class.cards), has_cpu) {
+                    (true, true) => (&mut runs, sum(&mut small)),
                     (true, false) => (&mut no_cpu, idle),
                     (false, true) => (&mut runs, idle),
                     (false, false) => (&mut short, idle),
@@ -178,7 +119,7 @@ impl PlannedClasses {
     /// The parts of [`Self::fragmented_milli`] that the cards have, in the order of the cards.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
-        for class in &self.classes {
+        for class in &self.0 {
             let all = !class.can_use_gpu(capacity);
             for (lost, left) in cards.iter_mut().zip(capacity.cards()) {
                 if all || *left < class.milli {
@@ -196,24 +137,6 @@ impl PlannedClasses {
         capacity.cpu_milli() >= class.cpu_milli
             && class.may_run_on(capacity.kind())
             && (class.milli == 0 || enough >= usize::from(class.cards))
-    }
-}
-
-impl SizeSums {
-    fn add(&mut self, left: u16, size: u16) {
-        if left >= size {
-            self.enough += 1;
-        } else {
-            self.small_milli += u32::from(left);
-        }
-    }
-
-    fn remove(&mut self, left: u16, size: u16) {
-        if left >= size {
-            self.enough -= 1;
-        } else {
-            self.small_milli -= u32::from(left);
-        }
     }
 }
 
@@ -297,8 +220,7 @@ mod tests {
             let mut less = cards.clone();
             let at = at % cards.len();
             less[at] = cards[at].saturating_sub(by);
-            let sums = types.with_changed_card(&types.card_sums(&cards), cards[at], less[at]);
-            let ours = types.fragmented(cpu, kind, &sums);
+            let ours = types.fragmented(cpu, kind, &less);
             prop_assert_eq!(ours.to_bits(), published(&types, cpu, &less, kind).to_bits());
         }
 

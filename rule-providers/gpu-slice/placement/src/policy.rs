@@ -127,14 +127,16 @@ impl fmt::Display for PolicyName {
     }
 }
 
-impl FromStr for PolicyName {
-    type Err = String;
+/// The error for a text that is not a [`PolicyName`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy {0:?}; there are {all}", all = PolicyName::ALL.map(PolicyName::as_str).join(", "))]
+pub struct PolicyNameError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for PolicyName {
+    type Err = PolicyNameError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyNameError> {
         let found = Self::ALL.into_iter().find(|n| n.as_str() == text);
-        found.ok_or_else(|| {
-            let all = Self::ALL.map(Self::as_str).join(", ");
-            format!("there is no policy {text:?}; there are {all}")
-        })
+        found.ok_or_else(|| PolicyNameError(text.to_owned()))
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{NodeView, PlacementCost, Policy};
 use crate::{
     node_capacity::NodeCapacity,
-    planned_classes::{CardSums, PlannedClasses},
+    planned_classes::PlannedClasses,
     shape::{CARD_MILLI, Shape},
 };
 
@@ -41,9 +41,8 @@ impl Policy for Fgd {
                 whole -= 1;
             }
         }
-        let sums = self.types.card_sums(&cards);
-        let placement = |sums: &CardSums, card: Option<u16>| {
-            let after = self.types.fragmented(cpu, capacity.kind(), sums);
+        let placement = |cards: &[u16], card: Option<u16>| {
+            let after = self.types.fragmented(cpu, capacity.kind(), cards);
             PlacementCost {
                 cost: 100 - steps(before, after),
                 card,
@@ -51,7 +50,7 @@ impl Policy for Fgd {
             }
         };
         if shape.share == 0 {
-            return placement(&sums, None);
+            return placement(&cards, None);
         }
         // Equal cards have equal costs, so only the first one counts.
         let tried = |card: usize| {
@@ -59,11 +58,9 @@ impl Policy for Fgd {
             left >= shape.share && !cards[..card].contains(&left)
         };
         let placements = (0..cards.len()).filter(|card| tried(*card)).map(|card| {
-            let left = cards[card];
-            let sums = self
-                .types
-                .with_changed_card(&sums, left, left - shape.share);
-            placement(&sums, Some(card as u16))
+            let mut after = cards.clone();
+            after[card] -= shape.share;
+            placement(&after, Some(card as u16))
         });
         // Not reached if the shape fits: then a card for the share is left after the whole cards.
         let unplaced = || PlacementCost {

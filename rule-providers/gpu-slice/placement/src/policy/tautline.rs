@@ -14,6 +14,8 @@
 //! would scatter the pods instead; so the terms move from [`FILL`] to [`CHURN`] with a rising
 //! turnover, and with falling idle GPU ([`Terms::at`]).
 
+use smallvec::SmallVec;
+
 use super::{
     NodeView, PlacementCost, Policy, remainder_values::RemainderValues, usable_table::UsableTable,
 };
@@ -288,15 +290,8 @@ impl Policy for Tautline {
         let shared = alike + self.terms.order * node.position;
 
         // The whole cards are taken, whichever card gives the share.
-        let mut scratch = [0.0; MAX_STACK_GROUPS];
-        let mut long = Vec::new();
-        let after: &mut [f64] = if groups <= MAX_STACK_GROUPS {
-            &mut scratch[..groups]
-        } else {
-            long.resize(groups, 0.0);
-            &mut long
-        };
-        after.copy_from_slice(of_cards);
+        let mut after: SmallVec<[f64; MAX_STACK_GROUPS]> = of_cards.into();
+        let after = &mut after[..];
         let free = capacity.free_cards().saturating_sub(shape.whole.into());
         for _ in 0..shape.whole {
             self.table.add_card(after, CARD_MILLI, -1.0);
