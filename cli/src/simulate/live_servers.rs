@@ -143,7 +143,7 @@ impl LiveServers {
                 let index = trace_objects::index(node).context("a node of another name")?;
                 let placed = cluster
                     .place_on(shape, index, card.first().map(|c| c.0))
-                    .map(|h| h.grant.parts)
+                    .map(|h| h.grant)
                     .unwrap_or_default();
                 ensure!(
                     placed == card,

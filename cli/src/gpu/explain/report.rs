@@ -333,7 +333,7 @@ fn cards(node: &NodeGpus<'_>, location: &Location, own: bool) -> Vec<String> {
         .map(|r| (*r).clone())
         .unwrap_or_default();
     match room.take(&location.shape, location.card.map(usize::from)) {
-        Ok(grant) if !own => grant.parts.iter().filter_map(|(c, _)| name(*c)).collect(),
+        Ok(grant) if !own => grant.iter().filter_map(|(c, _)| name(*c)).collect(),
         _ => location.card.and_then(name).into_iter().collect(),
     }
 }

@@ -15,12 +15,9 @@ pub struct NodeCapacity {
     topology: Option<Topology>,
 }
 
-/// Parts of cards that [`NodeCapacity::take`] has taken for a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CardGrant {
-    /// Index of each card, and the thousandths taken from it.
-    pub parts: Vec<(u16, u16)>,
-}
+/// Parts of cards that [`NodeCapacity::take`] has taken for a pod: the index of each card, and the
+/// thousandths taken from it.
+pub type CardGrant = Vec<(u16, u16)>;
 
 /// The first of CPU, memory and GPU of which a node has too little free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -209,15 +206,15 @@ impl NodeCapacity {
         }
         self.cpu_milli -= shape.cpu_milli;
         self.memory_bytes -= shape.memory_bytes;
-        Ok(CardGrant { parts })
+        Ok(parts)
     }
 
     /// Gives back what [`NodeCapacity::take`] has taken. Ignores unknown cards, and never frees
     /// more than a whole card.
-    pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
+    pub fn release(&mut self, shape: &Shape, grant: &[(u16, u16)]) {
         self.cpu_milli += shape.cpu_milli;
         self.memory_bytes += shape.memory_bytes;
-        for (card, milli) in &grant.parts {
+        for (card, milli) in grant {
             if let Some(left) = self.cards.get_mut(usize::from(*card)) {
                 *left = left.saturating_add(*milli).min(CARD_MILLI);
             }
@@ -277,7 +274,7 @@ mod tests {
                     }
                 }
                 let mut sums = [0_u32; 6];
-                for (card, milli) in held.iter().flat_map(|(_, g)| &g.parts) {
+                for (card, milli) in held.iter().flat_map(|(_, g)| g) {
                     sums[usize::from(*card)] += u32::from(*milli);
                 }
                 for (sum, left) in sums.iter().zip(capacity.cards()) {

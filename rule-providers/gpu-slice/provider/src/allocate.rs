@@ -171,7 +171,7 @@ fn take_cards(
             start,
         }))
     };
-    taken.parts.into_iter().filter_map(share).collect()
+    taken.into_iter().filter_map(share).collect()
 }
 
 #[cfg(test)]

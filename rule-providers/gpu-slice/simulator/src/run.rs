@@ -83,8 +83,8 @@ impl Cluster {
         Some(PlacedPod { node, grant })
     }
 
-    fn count_links(&mut self, node: usize, grant: &CardGrant) {
-        let whole = grant.parts.iter().filter(|(_, milli)| *milli == CARD_MILLI);
+    fn count_links(&mut self, node: usize, grant: &[(u16, u16)]) {
+        let whole = grant.iter().filter(|(_, milli)| *milli == CARD_MILLI);
         let whole: Vec<usize> = whole.map(|(card, _)| usize::from(*card)).collect();
         if whole.len() > 1
             && let Some((topology, costs)) =

@@ -196,7 +196,7 @@ fn hold(pool: &mut CardPool, capacity: &mut NodeCapacity, location: &Location) -
         return Vec::new();
     };
     let mut names = Vec::new();
-    for (index, milli) in grant.parts {
+    for (index, milli) in grant {
         if let Some(card) = pool.cards.get_mut(usize::from(index)) {
             names.push(card.name.to_string());
             card.holders.push(Holder {
