@@ -6,10 +6,8 @@
 //! A DRA driver publishes only a card's product, so [`Geometry`] has tables of profiles. An agent
 //! on the node publishes the profiles that NVIDIA's driver lists ([`MigLayout`]).
 
-pub(crate) use card::MigCard;
-pub(crate) use geometry::Geometry;
+pub(crate) use geometry::{Geometry, MigCard};
 pub use layout::{MigLayout, MigPlace, MigProfile, Occupied};
 
-mod card;
 mod geometry;
 mod layout;
