@@ -38,10 +38,7 @@ async fn read(world: &World) -> DeviceStore {
 async fn free(world: &World, node: &str) -> NodeDevices {
     let nodes: Api<Node> = Api::all(world.plane.client.clone());
     let node = convert::node(&nodes.get(node).await.unwrap());
-    let free = read(world).await.node_devices(&node);
-    assert!(free.ignored().is_empty(), "{:?}", free.ignored());
-    assert!(!free.overdrawn());
-    free
+    read(world).await.node_devices(&node)
 }
 
 /// The free thousandths of each card of a node.

@@ -7,19 +7,16 @@
 //! by default in 1.36, are not supported.
 
 pub use cards::DeviceCard;
-pub use fault::DeviceFault;
 pub use model::{
-    Access, Allocation, Amounts, Attribute, Capacity, Claim, ClaimRequest, Class, Count,
-    CounterSet, Device, DeviceId, ExactRequest, PoolId, RequestPolicy, Slice,
+    Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
+    DeviceId, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
 pub use node::{NodeDevice, NodeDevices, Unavailable};
 pub use pool::PoolError;
 pub use request::{PendingRequest, pending_requests};
-pub use store::DeviceStore;
+pub use store::{DeviceFault, DeviceStore};
 
 mod cards;
-mod counters;
-mod fault;
 mod model;
 mod node;
 mod pool;

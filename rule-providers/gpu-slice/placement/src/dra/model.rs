@@ -180,21 +180,15 @@ pub struct Claim {
     pub namespace: Arc<str>,
     /// Name of the API object.
     pub name: Arc<str>,
-    /// Requests in the order of the claim's specification.
-    pub requests: Vec<ClaimRequest>,
+    /// Requests in the order of the claim's specification. Each has its alternatives, the preferred
+    /// first (`firstAvailable`); one for `exactly`.
+    pub requests: Vec<Vec<ExactRequest>>,
     /// Devices of all requests together; `None`: the claim is not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
     /// UIDs of the pods that may use the claim.
     pub reserved_for: Vec<Box<str>>,
     /// UID of the pod from whose template the claim is.
     pub owner: Option<Box<str>>,
-}
-
-/// A request of a claim.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClaimRequest {
-    /// Alternatives, the preferred first (`firstAvailable`); one for `exactly`.
-    pub alternatives: Vec<ExactRequest>,
 }
 
 /// A request for devices of one class.
@@ -223,7 +217,9 @@ impl ExactRequest {
     }
 }
 
-pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
+/// Returns the name without the driver's domain: names without a domain belong to it, and it may
+/// also be written out.
+pub fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
     let own = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
     own.unwrap_or(name)
 }

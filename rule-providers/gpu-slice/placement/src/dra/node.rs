@@ -3,9 +3,8 @@ use std::sync::Arc;
 use tautline_core::{model::Taint, node_filter};
 
 use super::{
-    counters::{PoolCounters, per_mille},
-    model::{Amounts, Device, DeviceId, ExactRequest, PoolId, Slice, own_name},
-    pool::PoolError,
+    model::{Amounts, Device, DeviceId, ExactRequest, Slice, own_name},
+    pool::{PoolCounters, per_mille},
 };
 
 /// A device that a node can use, and how much of it is in use.
@@ -75,7 +74,6 @@ pub enum Unavailable {
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
     pub(super) counters: Vec<PoolCounters>,
-    pub(super) ignored: Vec<(PoolId, PoolError)>,
 }
 
 impl NodeDevices {
@@ -85,18 +83,8 @@ impl NodeDevices {
         &self.devices
     }
 
-    /// Pools whose devices are left out, with the reason.
-    pub fn ignored(&self) -> &[(PoolId, PoolError)] {
-        &self.ignored
-    }
-
     pub(super) fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
-    }
-
-    /// Returns whether claims hold more of a pool's counters than the pool has.
-    pub fn overdrawn(&self) -> bool {
-        self.counters.iter().any(PoolCounters::overdrawn)
     }
 
     /// The reason why a device is not available to a request; `None`: the device is available.
@@ -313,7 +301,7 @@ mod tests {
                         prop_assert!(!exclusive || given.insert(position));
                     }
                 }
-                prop_assert!(!free.overdrawn());
+                prop_assert!(!free.counters.iter().any(PoolCounters::overdrawn));
                 for d in free.devices() {
                     for (name, used) in &d.used {
                         prop_assert!(*used <= d.device().capacity[name].value);

@@ -1,5 +1,5 @@
 use super::{
-    model::{Claim, ClaimRequest, Count, ExactRequest},
+    model::{Claim, Count, ExactRequest},
     node::{NodeDevice, NodeDevices},
     selector::Conditions,
     store::DeviceStore,
@@ -24,7 +24,7 @@ pub fn pending_requests<'a>(
     claims: impl IntoIterator<Item = &'a Claim>,
 ) -> Vec<PendingRequest> {
     let open = claims.into_iter().filter(|c| c.allocated.is_none());
-    let request = |ClaimRequest { alternatives, .. }: &ClaimRequest| {
+    let request = |alternatives: &Vec<ExactRequest>| {
         let first = alternatives.first()?;
         Some(PendingRequest::new(
             pools,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dra::{
     fixtures::{node, partitioned, pools, shared, whole},
-    model::{ClaimRequest, Class},
+    model::Class,
 };
 
 fn class(name: &str, selector: &str) -> Class {
@@ -16,14 +16,12 @@ fn claim(class: &str, selectors: &[&str], count: Count) -> Claim {
     Claim {
         namespace: "default".into(),
         name: "c".into(),
-        requests: vec![ClaimRequest {
-            alternatives: vec![ExactRequest {
-                class: class.into(),
-                count,
-                selectors: selectors.iter().map(|s| (*s).into()).collect(),
-                ..ExactRequest::default()
-            }],
-        }],
+        requests: vec![vec![ExactRequest {
+            class: class.into(),
+            count,
+            selectors: selectors.iter().map(|s| (*s).into()).collect(),
+            ..ExactRequest::default()
+        }]],
         ..Claim::default()
     }
 }
@@ -107,9 +105,7 @@ fn unknown_class_matches_no_device() {
 fn take_likely_shares_devices() {
     let pools = with_classes(pools([shared("n", 2, 80)]));
     let mut half = claim("any", &[], Count::Exact(2));
-    half.requests[0].alternatives[0]
-        .capacity
-        .insert("memory".into(), 40_000);
+    half.requests[0][0].capacity.insert("memory".into(), 40_000);
     // One request for two takes two devices; two requests may share one.
     let names = taken(&pools, &[&half, &half]).unwrap();
     assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
@@ -124,7 +120,7 @@ fn pending_requests_skip_allocated_claims() {
     assert!(pending.is_empty());
     let mut either = claim("gpu", &[], Count::Exact(1));
     let request = &mut either.requests[0];
-    request.alternatives.push(ExactRequest {
+    request.push(ExactRequest {
         class: "mig".into(),
         ..ExactRequest::default()
     });

@@ -19,8 +19,8 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::dra::{
-    Access, Allocation, Amounts, Attribute, Capacity, Claim, ClaimRequest, Class, Count,
-    CounterSet, Device, DeviceId, ExactRequest, PoolId, RequestPolicy, Slice,
+    Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
+    DeviceId, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
 
 /// Converts a class: its CEL selectors, and the extended resource that requests its devices.
@@ -74,7 +74,7 @@ fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device
     let consumes = format!("{field}.consumesCounters");
     let capacity = device.capacity.iter().flatten().map(|(n, c)| {
         let field = format!("{field}.capacity[{n}]");
-        Ok((own_name(driver, n), capacity(&field, c)?))
+        Ok((own_name(driver, n).into(), capacity(&field, c)?))
     });
     let attributes = device.attributes.iter().flatten();
     let taint = |t: &resource::DeviceTaint| Taint {
@@ -91,7 +91,7 @@ fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device
             device.all_nodes,
         ),
         attributes: attributes
-            .filter_map(|(n, a)| Some((own_name(driver, n), attribute(a)?)))
+            .filter_map(|(n, a)| Some((own_name(driver, n).into(), attribute(a)?)))
             .collect(),
         capacity: capacity.collect::<Result<_, ConvertError>>()?,
         consumes: list(
@@ -197,7 +197,7 @@ fn held(field: &str, result: &DeviceRequestAllocationResult) -> Result<Allocatio
     })
 }
 
-fn request(field: &str, request: &DeviceRequest) -> Result<ClaimRequest, ConvertError> {
+fn request(field: &str, request: &DeviceRequest) -> Result<Vec<ExactRequest>, ConvertError> {
     let exactly = request.exactly.clone().map(|r| ("exactly".to_owned(), r));
     let first_available = request.first_available.iter().flatten().cloned();
     let alternatives = first_available.enumerate().map(|(i, r)| {
@@ -213,11 +213,8 @@ fn request(field: &str, request: &DeviceRequest) -> Result<ClaimRequest, Convert
         (format!("firstAvailable[{i}]"), exact)
     });
     let all = exactly.into_iter().chain(alternatives);
-    Ok(ClaimRequest {
-        alternatives: all
-            .map(|(name, r)| exact(&format!("{field}.{name}"), &r))
-            .collect::<Result<_, _>>()?,
-    })
+    all.map(|(name, r)| exact(&format!("{field}.{name}"), &r))
+        .collect()
 }
 
 fn exact(field: &str, request: &ExactDeviceRequest) -> Result<ExactRequest, ConvertError> {
@@ -262,7 +259,7 @@ fn amounts(
 ) -> Result<Amounts, ConvertError> {
     let one = |(n, q): (&String, &Quantity)| {
         let amount = amount(&format!("{field}[{n}]"), q)?;
-        Ok((own_name(driver, n), amount))
+        Ok((own_name(driver, n).into(), amount))
     };
     map.into_iter().flatten().map(one).collect()
 }
@@ -273,13 +270,6 @@ fn expressions(selectors: Option<&[DeviceSelector]>) -> Vec<Box<str>> {
         .flatten()
         .filter_map(|s| s.cel.as_ref());
     cel.map(|cel| cel.expression.as_str().into()).collect()
-}
-
-/// Returns the name without the driver's domain: names without a domain belong to it, and it may
-/// also be written out.
-fn own_name(driver: &str, name: &str) -> Box<str> {
-    let own = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
-    own.unwrap_or(name).into()
 }
 
 fn name(meta: &ObjectMeta) -> Arc<str> {

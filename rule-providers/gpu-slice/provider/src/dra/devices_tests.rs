@@ -1,9 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
-use tautline_gpu_placement::dra::{
-    Access, Claim, ClaimRequest, Class, Device, ExactRequest, PoolId, Slice,
-};
+use tautline_gpu_placement::dra::{Access, Claim, Class, Device, ExactRequest, PoolId, Slice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
     Allocator, Compliance, CostAnswer, CostRequest, EvaluationRequest, Reference,
@@ -49,12 +47,10 @@ fn claim(name: &str, owner: Option<&str>) -> Claim {
     Claim {
         namespace: "ml".into(),
         name: name.into(),
-        requests: vec![ClaimRequest {
-            alternatives: vec![ExactRequest {
-                class: "gpu".into(),
-                ..ExactRequest::default()
-            }],
-        }],
+        requests: vec![vec![ExactRequest {
+            class: "gpu".into(),
+            ..ExactRequest::default()
+        }]],
         owner: owner.map(Into::into),
         ..Claim::default()
     }

@@ -157,7 +157,7 @@ fn claims_with_requests_and_allocations() {
         (got.owner.as_deref(), got.reserved_for.as_slice()),
         (Some("owner"), &["u".into()][..])
     );
-    let one = &got.requests[0].alternatives[0];
+    let one = &got.requests[0][0];
     assert_eq!(
         (&*one.class, one.count, one.admin),
         ("gpu", Count::Exact(2), false)
@@ -170,11 +170,7 @@ fn claims_with_requests_and_allocations() {
         (one.tolerations[0].key.as_deref(), &one.tolerations[0].value),
         (Some("sick"), &tautline_core::model::TolerationValue::Any)
     );
-    let classes: Vec<&str> = got.requests[1]
-        .alternatives
-        .iter()
-        .map(|w| &*w.class)
-        .collect();
+    let classes: Vec<&str> = got.requests[1].iter().map(|w| &*w.class).collect();
     assert_eq!(classes, ["big", "small"]);
     let held = got.allocated.unwrap();
     assert_eq!(held[0].device.to_string(), "gpu.example.com/n/gpu-0");
@@ -188,7 +184,7 @@ fn claims_with_requests_and_allocations() {
     );
     assert!(held[1].admin && held[1].share.is_none());
     let all = resource_claim(&read(claimed("All"))).unwrap();
-    assert_eq!(all.requests[0].alternatives[0].count, Count::All);
+    assert_eq!(all.requests[0][0].count, Count::All);
     let error = resource_claim(&read(claimed("Some")))
         .unwrap_err()
         .to_string();
