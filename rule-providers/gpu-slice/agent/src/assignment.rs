@@ -9,7 +9,7 @@ use tautline_gpu_placement::{
     shape::CARD_MILLI,
 };
 
-use crate::pods::{Asks, Kind, PodEntry};
+use crate::pods::PodEntry;
 
 /// The reason why a container gets no cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,11 +30,11 @@ pub(crate) enum AssignmentError {
         "it needs {asks} thousandths, a part of a card on one card, and annotation \
          {DEVICES_ANNOTATION} has {left} left"
     )]
-    Short { asks: u32, left: String },
+    Short { asks: i64, left: String },
     #[error(
         "it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory, or does not tell it"
     )]
-    TooLarge { gib: u32, card: String },
+    TooLarge { gib: i64, card: String },
     #[error("the pod has no such container")]
     NoContainer,
 }
@@ -130,12 +130,12 @@ pub(crate) fn assign(
     let at = pod.containers.iter().position(|c| *c.name == *container);
     let at = at.ok_or(AssignmentError::NoContainer)?;
     let meant = &pod.containers[at];
-    if !meant.asks.any() {
+    if meant.asks.is_empty() {
         return Ok(Vec::new());
     }
     let record = record(pod, inventory)?.into_iter();
     let cards: Vec<Part> = record.map(|(c, share)| (c.clone(), share.milli)).collect();
-    let containers: Vec<(Kind, Asks)> = pod.containers.iter().map(|c| (c.kind, c.asks)).collect();
+    let containers: Vec<_> = pod.containers.iter().map(|c| (c.kind, c.asks)).collect();
     let taken = parts_of(&containers, at, cards, |card| card.memory_bytes);
     let mut taken = taken.map_err(|error| match error {
         PartError::Short { asks, left } => AssignmentError::Short {
@@ -143,7 +143,7 @@ pub(crate) fn assign(
             left: list(&left),
         },
         PartError::TooLarge(card) => AssignmentError::TooLarge {
-            gib: meant.asks.gib,
+            gib: meant.asks.memory_gib,
             card: card.uuid,
         },
     })?;
@@ -171,6 +171,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use tautline_core::ContainerKind as Kind;
+    use tautline_gpu_placement::containers::AgentRequest;
 
     use super::*;
     use crate::pods::ContainerEntry;
@@ -188,16 +190,16 @@ mod tests {
         }
     }
 
-    fn container(name: &str, kind: Kind, milli: u32, gib: u32) -> ContainerEntry {
+    fn container(name: &str, kind: Kind, milli: i64, memory_gib: i64) -> ContainerEntry {
         ContainerEntry {
             name: name.into(),
             kind,
-            asks: Asks { milli, gib },
+            asks: AgentRequest { milli, memory_gib },
             ..ContainerEntry::default()
         }
     }
 
-    fn pod(record: &str, containers: &[(&str, Kind, u32, u32)]) -> PodEntry {
+    fn pod(record: &str, containers: &[(&str, Kind, i64, i64)]) -> PodEntry {
         let containers = containers.iter();
         PodEntry {
             record: Some(record.into()),
@@ -331,7 +333,7 @@ mod tests {
         #[test]
         fn containers_get_never_more_than_the_record(
             parts in prop::collection::vec((0u32..6, 1u16..=1000), 1..4),
-            mut asked in prop::collection::vec((kinds(), 0u32..2200, 0u32..40), 1..6),
+            mut asked in prop::collection::vec((kinds(), 0i64..2200, 0i64..40), 1..6),
         ) {
             // Init containers and sidecars come first.
             asked.sort_by_key(|(kind, ..)| *kind == Kind::Main);
@@ -367,7 +369,7 @@ mod tests {
                 for (card, milli) in used {
                     prop_assert!(milli <= *whole.get(&card).unwrap_or(&0), "{card}: {milli} of {whole:?}");
                 }
-                if !pod.containers[at].asks.any() {
+                if pod.containers[at].asks.is_empty() {
                     prop_assert!(of(&pod.containers[at].name).is_empty());
                 }
             }

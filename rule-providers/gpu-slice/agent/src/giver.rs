@@ -52,7 +52,7 @@ impl Give for Giver {
     async fn give(&self, pod: &PodRef, container: &str) -> Result<Edits, Refusal> {
         let deadline = Instant::now() + START_WAIT;
         let enough = |pod: &PodEntry| {
-            let asks = pod.container(container).is_some_and(|c| c.asks.any());
+            let asks = pod.container(container).is_some_and(|c| !c.asks.is_empty());
             pod.record.is_some() || !asks
         };
         let Some(entry) = self.pods.wait_for(pod, deadline, enough).await else {

@@ -19,7 +19,7 @@ use tokio::{
 
 #[cfg(test)]
 pub(crate) use entry::ContainerEntry;
-pub(crate) use entry::{Asks, Kind, PodEntry, has_nvidia_cards};
+pub(crate) use entry::{PodEntry, has_nvidia_cards};
 
 use crate::device_plugin::PodRef;
 

@@ -2,19 +2,23 @@
 
 use tautline_core::ContainerKind;
 
-use crate::shape::{CARD_MILLI, memory_milli};
+use crate::{
+    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
+    shape::{CARD_MILLI, memory_milli},
+};
 
 /// The thousandths by which a part of a card may fall short of the requested memory: the memory of
 /// a pod is rounded up once, and here the memory of each container is rounded up.
-const MAX_ROUNDING_MILLI: u32 = 8;
+const MAX_ROUNDING_MILLI: i64 = 8;
 
-/// The cards that a container's limits ask for. The larger of the two amounts counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Asks {
+/// The cards that a pod or a container requests of a node's agent. The larger of the two amounts
+/// counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentRequest {
     /// Thousandths of cards: a share of one card, or whole cards and a share of another.
-    pub milli: u32,
+    pub milli: i64,
     /// Memory of one card in GiB.
-    pub gib: u32,
+    pub memory_gib: i64,
 }
 
 /// The reasons why a container finds too little on its pod's cards.
@@ -23,7 +27,7 @@ pub enum PartError<C> {
     /// Too little is left on one card.
     Short {
         /// Thousandths that the container needs.
-        asks: u32,
+        asks: i64,
         /// Thousandths that are left of each of the pod's cards.
         left: Vec<u16>,
     },
@@ -31,27 +35,39 @@ pub enum PartError<C> {
     TooLarge(C),
 }
 
-impl Asks {
-    /// Returns whether the container asks for any card.
-    pub fn any(self) -> bool {
-        self.milli > 0 || self.gib > 0
+impl AgentRequest {
+    /// Creates the request of a pod or container. `units` returns its request for a resource, in
+    /// whole units.
+    pub fn new(units: impl Fn(&str) -> i64) -> Self {
+        Self {
+            milli: units(MILLI_RESOURCE).max(0),
+            memory_gib: units(MEMORY_RESOURCE).max(0),
+        }
     }
 
-    /// Returns the thousandths of a card with this memory that the container asks for; `None`: the
-    /// card has less memory than requested, or its memory is not known.
-    fn on(self, memory_bytes: u64) -> Option<u32> {
-        let memory = match self.gib {
-            0 => 0,
-            gib => memory_milli(i64::from(gib) << 30, i64::try_from(memory_bytes).ok()?)?,
-        };
-        Some(self.milli.max(u32::try_from(memory).ok()?))
+    pub(crate) fn of_milli(milli: i64) -> Self {
+        Self {
+            milli,
+            memory_gib: 0,
+        }
     }
 
-    fn slack(self, need: u32) -> u32 {
-        if need > self.milli {
-            MAX_ROUNDING_MILLI
-        } else {
-            0
+    /// Returns whether no cards are requested.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The requested memory of one card, in bytes.
+    pub fn memory_bytes(self) -> i64 {
+        self.memory_gib.saturating_mul(1 << 30)
+    }
+
+    /// The requested thousandths of cards with this memory: the larger of both requests. `None`:
+    /// one card has less memory than requested, or its memory is not known.
+    pub fn milli_on(self, card_memory_bytes: Option<i64>) -> Option<i64> {
+        match self.memory_gib {
+            0 => Some(self.milli),
+            _ => Some(memory_milli(self.memory_bytes(), card_memory_bytes?)?.max(self.milli)),
         }
     }
 }
@@ -67,19 +83,21 @@ impl Asks {
 /// [`PartError::Short`] if no card, or too few whole cards, have enough left;
 /// [`PartError::TooLarge`] if a card has too little memory or its memory is not known.
 pub fn parts_of<C: Clone>(
-    containers: &[(ContainerKind, Asks)],
+    containers: &[(ContainerKind, AgentRequest)],
     at: usize,
     cards: Vec<(C, u16)>,
     memory_bytes: impl Fn(&C) -> u64,
 ) -> Result<Vec<(C, u16)>, PartError<C>> {
-    let Some((kind, meant)) = containers.get(at).filter(|(_, asks)| asks.any()) else {
+    let Some((kind, meant)) = containers.get(at).filter(|(_, asks)| !asks.is_empty()) else {
         return Ok(Vec::new());
     };
-    let needs = cards.iter().filter_map(|(c, _)| meant.on(memory_bytes(c)));
+    let needs = cards
+        .iter()
+        .filter_map(|(c, _)| needed(*meant, memory_bytes(c)));
     let need = needs.max().unwrap_or_default();
     let mut left = cards;
     for (earlier, asks) in containers.iter().take(at) {
-        if asks.any() && lives_beside(*earlier, *kind) {
+        if !asks.is_empty() && lives_beside(*earlier, *kind) {
             // An earlier container that finds too little is refused itself, and takes nothing.
             _ = take(&mut left, *asks, &memory_bytes);
         }
@@ -94,6 +112,11 @@ pub fn parts_of<C: Clone>(
     })
 }
 
+/// Returns the thousandths of a card with this memory that a container needs.
+fn needed(asks: AgentRequest, memory_bytes: u64) -> Option<i64> {
+    asks.milli_on(i64::try_from(memory_bytes).ok())
+}
+
 /// Returns whether an earlier container still holds its cards when a later one starts.
 fn lives_beside(earlier: ContainerKind, later: ContainerKind) -> bool {
     match earlier {
@@ -106,12 +129,12 @@ fn lives_beside(earlier: ContainerKind, later: ContainerKind) -> bool {
 /// Takes whole cards first, then the share from the smallest part that has enough.
 fn take<C: Clone>(
     left: &mut Vec<(C, u16)>,
-    asks: Asks,
+    asks: AgentRequest,
     memory_bytes: impl Fn(&C) -> u64,
 ) -> Result<Vec<(C, u16)>, PartError<C>> {
-    let mut needs: Vec<u32> = Vec::with_capacity(left.len());
+    let mut needs: Vec<i64> = Vec::with_capacity(left.len());
     for (card, _) in left.iter() {
-        let need = asks.on(memory_bytes(card));
+        let need = needed(asks, memory_bytes(card));
         needs.push(need.ok_or_else(|| PartError::TooLarge(card.clone()))?);
     }
     let most = needs.iter().copied().max().unwrap_or(asks.milli);
@@ -119,7 +142,7 @@ fn take<C: Clone>(
         asks: most,
         left: left.iter().map(|(_, milli)| *milli).collect(),
     };
-    let card = u32::from(CARD_MILLI);
+    let card = i64::from(CARD_MILLI);
     // Memory is requested of one card only, so more than one card is a request of thousandths.
     let (whole, share) = if most <= card {
         (0, None)
@@ -134,7 +157,12 @@ fn take<C: Clone>(
     }
     if whole == 0 || share.is_some() {
         let need = |at: usize| share.or_else(|| needs.get(at).copied()).unwrap_or(most);
-        let enough = |at: &usize| u32::from(rest[*at].1) + asks.slack(need(*at)) >= need(*at);
+        let enough = |at: &usize| {
+            // Only a request of memory is rounded.
+            let by_memory = need(*at) > asks.milli;
+            let slack = if by_memory { MAX_ROUNDING_MILLI } else { 0 };
+            i64::from(rest[*at].1) + slack >= need(*at)
+        };
         let fits = (0..rest.len()).filter(enough).min_by_key(|at| rest[*at].1);
         let at = fits.ok_or_else(|| short(left))?;
         let need = need(at);
@@ -155,12 +183,12 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     /// The cards of 80 GiB by index, and what each container gets.
-    fn given(cards: &[u16], asks: &[(ContainerKind, u32, u32)]) -> Vec<Option<Vec<(usize, u16)>>> {
+    fn given(cards: &[u16], asks: &[(ContainerKind, i64, i64)]) -> Vec<Option<Vec<(usize, u16)>>> {
         let asks = asks.iter().map(|(k, milli, gib)| {
-            let (milli, gib) = (*milli, *gib);
-            (*k, Asks { milli, gib })
+            let (milli, memory_gib) = (*milli, *gib);
+            (*k, AgentRequest { milli, memory_gib })
         });
-        let asks: Vec<(ContainerKind, Asks)> = asks.collect();
+        let asks: Vec<(ContainerKind, AgentRequest)> = asks.collect();
         let cards: Vec<(usize, u16)> = cards.iter().copied().enumerate().collect();
         let part = |at| parts_of(&asks, at, cards.clone(), |_| 80 * GIB).ok();
         (0..asks.len()).map(part).collect()
@@ -190,7 +218,10 @@ mod tests {
 
     #[test]
     fn unknown_memory_serves_no_request_of_memory() {
-        let asks = |gib| [(ContainerKind::Main, Asks { milli: 1, gib })];
+        let asks = |memory_gib| {
+            let milli = 1;
+            [(ContainerKind::Main, AgentRequest { milli, memory_gib })]
+        };
         let part = |gib| parts_of(&asks(gib), 0, vec![((), 500)], |()| 0);
         assert_eq!(part(0), Ok(vec![((), 1)]));
         assert_eq!(part(1), Err(PartError::TooLarge(())));

@@ -6,7 +6,6 @@ mod read;
 
 use std::sync::Arc;
 
-pub use agent::AgentRequest;
 pub use assign::{annotated_request, assigned_cards, seniority};
 pub use read::{PodReservation, read};
 use tautline_core::model::Pod;

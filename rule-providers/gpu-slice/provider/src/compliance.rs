@@ -7,8 +7,9 @@ use tautline_core::{
 };
 use tautline_gpu_placement::{
     CARD_MILLI, Inventory,
+    containers::AgentRequest,
     device_annotation::CardShare,
-    inventory::{AgentRequest, Card, CardPool, list_pods, seniority},
+    inventory::{Card, CardPool, list_pods, seniority},
     names,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape::{is_model, memory_milli},

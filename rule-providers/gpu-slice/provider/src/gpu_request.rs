@@ -8,11 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
 use tautline_gpu_placement::{
-    CARD_MILLI, Shape, SharingMode,
-    containers::Asks,
-    inventory::{self, AgentRequest},
-    names,
-    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
+    CARD_MILLI, Shape, SharingMode, containers::AgentRequest, inventory, names,
 };
 use tautline_sdk::{Container, ContainerKind, ProviderError, Rule, Workload};
 
@@ -33,7 +29,7 @@ pub(crate) struct GpuRequest {
     resources: Option<BTreeMap<String, i64>>,
     /// The requests of the pod's containers to an agent, if several containers request extended
     /// resources.
-    pub(crate) containers: Vec<(ContainerKind, Asks)>,
+    pub(crate) containers: Vec<(ContainerKind, AgentRequest)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,18 +114,14 @@ impl GpuRequest {
     }
 }
 
-fn containers(workload: &Workload) -> Vec<(ContainerKind, Asks)> {
+fn containers(workload: &Workload) -> Vec<(ContainerKind, AgentRequest)> {
     let asks = |container: &Container| {
-        let units = |resource| {
+        let asks = AgentRequest::new(|resource| {
             let text = container.requests.get(resource);
             let milli = text.and_then(|text| quantity::parse_milli(text).ok());
-            u32::try_from(milli.unwrap_or(0) / 1000).unwrap_or(u32::MAX)
-        };
-        let asks = Asks {
-            milli: units(MILLI_RESOURCE),
-            gib: units(MEMORY_RESOURCE),
-        };
-        asks.any().then_some((container.kind, asks))
+            milli.unwrap_or(0) / 1000
+        });
+        (!asks.is_empty()).then_some((container.kind, asks))
     };
     workload.containers.iter().filter_map(asks).collect()
 }

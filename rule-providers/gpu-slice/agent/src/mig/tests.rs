@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use tautline_gpu_placement::mig::{MigLayout, MigProfile};
+use tautline_gpu_placement::{
+    containers::AgentRequest,
+    mig::{MigLayout, MigProfile},
+};
 use tautline_nvml::{Card, MigInstance};
 use tautline_runtime::events::Events;
 use tokio::task::JoinSet;
@@ -14,7 +17,7 @@ use crate::{
     device_plugin::{Give, PodRef},
     giver::Giver,
     limits::{Mode, Settings},
-    pods::{Asks, ContainerEntry, PodEntry},
+    pods::{ContainerEntry, PodEntry},
     reader::Calls,
 };
 
@@ -153,7 +156,7 @@ fn inventory() -> NodeInventory {
     }
 }
 
-fn pod(name: &str, record: &str, milli: u32) -> PodEntry {
+fn pod(name: &str, record: &str, milli: i64) -> PodEntry {
     PodEntry {
         uid: name.into(),
         api_uid: name.into(),
@@ -162,7 +165,10 @@ fn pod(name: &str, record: &str, milli: u32) -> PodEntry {
         record: Some(record.into()),
         containers: [ContainerEntry {
             name: "app".into(),
-            asks: Asks { milli, gib: 0 },
+            asks: AgentRequest {
+                milli,
+                memory_gib: 0,
+            },
             ..ContainerEntry::default()
         }]
         .into(),

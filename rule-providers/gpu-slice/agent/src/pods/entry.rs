@@ -6,13 +6,8 @@ use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
-pub(crate) use tautline_core::ContainerKind as Kind;
-use tautline_core::quantity::parse_milli;
-pub(crate) use tautline_gpu_placement::containers::Asks;
-use tautline_gpu_placement::{
-    names::DEVICES_ANNOTATION,
-    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
-};
+use tautline_core::{ContainerKind as Kind, quantity::parse_milli};
+use tautline_gpu_placement::{containers::AgentRequest, names::DEVICES_ANNOTATION};
 
 /// The annotation with the UID of a static pod that the runtime uses; the API server gives the
 /// mirror pod another UID.
@@ -44,7 +39,7 @@ pub(crate) struct PodEntry {
 pub(crate) struct ContainerEntry {
     pub name: Arc<str>,
     pub kind: Kind,
-    pub asks: Asks,
+    pub asks: AgentRequest,
     /// The ID that the runtime gave the container at its last start, without the prefix
     /// `RUNTIME://`.
     pub id: Option<Arc<str>>,
@@ -95,7 +90,11 @@ impl PodEntry {
 
     /// Returns whether a container that requests cards runs.
     pub fn holds(&self) -> bool {
-        !self.ended && self.containers.iter().any(|c| c.running && c.asks.any())
+        !self.ended
+            && self
+                .containers
+                .iter()
+                .any(|c| c.running && !c.asks.is_empty())
     }
 }
 
@@ -108,10 +107,7 @@ impl ContainerEntry {
         Self {
             name: container.name.as_str().into(),
             kind,
-            asks: Asks {
-                milli: count(container, MILLI_RESOURCE),
-                gib: count(container, MEMORY_RESOURCE),
-            },
+            asks: AgentRequest::new(|resource| count(container, resource)),
             id: id.filter(|id| !id.is_empty()).map(Arc::from),
             running: state.is_some_and(|s| s.running.is_some()),
         }
@@ -120,13 +116,12 @@ impl ContainerEntry {
 
 /// Returns the amount of a resource that a container requests. Limits and requests of extended
 /// resources are equal; the API server writes 1000 as `1k`.
-fn count(container: &Container, resource: &str) -> u32 {
+fn count(container: &Container, resource: &str) -> i64 {
     let resources = container.resources.as_ref();
     let listed = resources.into_iter().flat_map(|r| [&r.limits, &r.requests]);
     let mut found = listed.flatten().filter_map(|list| list.get(resource));
     let quantity: Option<&Quantity> = found.next();
-    let milli = quantity.map_or(0, |q| parse_milli(&q.0).unwrap_or(0));
-    u32::try_from(milli / 1000).unwrap_or(u32::MAX)
+    quantity.map_or(0, |q| parse_milli(&q.0).unwrap_or(0)) / 1000
 }
 
 fn asks_nvidia(container: &Container) -> bool {
@@ -182,17 +177,17 @@ mod tests {
         let app = entry.container("app").unwrap();
         assert_eq!(
             app.asks,
-            Asks {
+            AgentRequest {
                 milli: 1000,
-                gib: 0
+                memory_gib: 0
             }
         );
         assert_eq!(app.id.as_deref(), Some("c1"));
         let proxy = entry.container("proxy").unwrap();
-        assert_eq!((proxy.kind, proxy.asks.gib), (Kind::Sidecar, 2));
+        assert_eq!((proxy.kind, proxy.asks.memory_gib), (Kind::Sidecar, 2));
         assert!(entry.nvidia);
         let fetch = entry.container("fetch").unwrap();
-        assert_eq!((fetch.kind, fetch.asks.any()), (Kind::Init, false));
+        assert_eq!((fetch.kind, fetch.asks.is_empty()), (Kind::Init, true));
     }
 
     #[test]

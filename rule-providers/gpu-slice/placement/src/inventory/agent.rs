@@ -1,4 +1,4 @@
-//! Nodes with an agent: the cards from the node's annotation, and the cards that pods request.
+//! Nodes with an agent: the cards from the node's annotation.
 
 use std::sync::Arc;
 
@@ -6,58 +6,10 @@ use tautline_core::model::Node;
 
 use super::{Card, CardPool, read::MAX_CARDS};
 use crate::{
-    node_inventory::{
-        INVENTORY_ANNOTATION, InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
-    },
-    shape::{CARD_MILLI, CardKind, SharingMode, memory_milli},
+    node_inventory::{INVENTORY_ANNOTATION, InventoryCard, MILLI_RESOURCE, NodeInventory},
+    shape::{CARD_MILLI, CardKind, SharingMode},
     topology::CardLinks,
 };
-
-/// The cards that a pod requests on a node with an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AgentRequest {
-    /// Thousandths of cards: a share of one card, or whole cards and a share.
-    pub milli: i64,
-    /// Memory of one card in GiB.
-    pub memory_gib: i64,
-}
-
-impl AgentRequest {
-    /// Creates the request of a pod. `units` returns the pod's request for a resource, in whole
-    /// units.
-    pub fn new(units: impl Fn(&str) -> i64) -> Self {
-        Self {
-            milli: units(MILLI_RESOURCE).max(0),
-            memory_gib: units(MEMORY_RESOURCE).max(0),
-        }
-    }
-
-    pub(super) fn of_milli(milli: i64) -> Self {
-        Self {
-            milli,
-            memory_gib: 0,
-        }
-    }
-
-    /// Returns whether the pod requests no cards.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// The requested memory of one card, in bytes.
-    pub fn memory_bytes(self) -> i64 {
-        self.memory_gib.saturating_mul(1 << 30)
-    }
-
-    /// The requested thousandths of cards with this memory: the larger of both requests. `None`:
-    /// one card has less memory than requested, or its memory is not known.
-    pub fn milli_on(self, card_memory_bytes: Option<i64>) -> Option<i64> {
-        match self.memory_gib {
-            0 => Some(self.milli),
-            _ => Some(memory_milli(self.memory_bytes(), card_memory_bytes?)?.max(self.milli)),
-        }
-    }
-}
 
 /// Returns a pool for each product, memory size and set of share sizes; `None`: no agent describes
 /// the node's cards.

@@ -4,8 +4,9 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use tautline_core::model::{Pod, key};
 
-use super::{AgentRequest, Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
+use super::{Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
 use crate::{
+    containers::AgentRequest,
     device_annotation::{self, AnnotationError, CardShare},
     names::{
         DEVICES_ANNOTATION, POD_COUNT_ANNOTATION, POD_DEVICES_ANNOTATIONS, POD_MILLI_ANNOTATION,
@@ -39,9 +40,9 @@ fn annotated_cards(
 ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     let mut names = annotations.iter();
     let (name, text) = names.find_map(|name| Some((name, pod.annotations.get(name)?)))?;
-    let milli = pod.annotations.get(POD_MILLI_ANNOTATION);
-    let milli = milli.filter(|_| *name != DEVICES_ANNOTATION);
-    let milli = milli.and_then(|milli| milli.parse().ok());
+    // Tautline's annotation names the thousandths itself.
+    let of_card = (*name != DEVICES_ANNOTATION).then_some(POD_MILLI_ANNOTATION);
+    let milli = of_card.and_then(|name| pod.annotations.get(name)?.parse().ok());
     Some(device_annotation::parse(text, milli.unwrap_or(CARD_MILLI)))
 }
 
