@@ -40,7 +40,7 @@ pub struct CostAnswer {
 }
 
 impl CostAnswer {
-    /// An empty answer with room for `nodes` nodes.
+    /// Creates an empty answer with room for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Self {
         // The size of a name, a number and a few words.
         const LINE_BYTES: usize = 96;
@@ -83,7 +83,7 @@ impl CostAnswer {
         node.put(&mut self.lines);
     }
 
-    /// All lines, in the order of their addition.
+    /// Returns all lines, in the order of their addition.
     pub fn nodes(&self) -> Vec<NodeCost<'_>> {
         let mut nodes = Vec::new();
         self.for_each(|node| nodes.push(node));

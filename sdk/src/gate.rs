@@ -1,4 +1,4 @@
-//! What every call passes: the readiness of the server, the catch of panics, and the metrics.
+//! The gate that every call passes: the server's readiness, the catch of panics, and the metrics.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Instant};
 

@@ -99,8 +99,8 @@ pub trait RuleProvider: Send + Sync + 'static {
         async { Ok(Evaluation::compliant("checked only when pods are placed")) }
     }
 
-    /// The changes of the costs, with which callers receive costs before kube-scheduler asks: see
-    /// [`CostChanges`]. By default it is `None`, and callers ask for each pod. `None` ends open
+    /// Returns the changes of the costs, with which callers receive costs before kube-scheduler
+    /// asks: see [`CostChanges`]. By default it is `None`, and callers ask for each pod. `None` ends open
     /// streams.
     fn changes(&self) -> Option<&CostChanges> {
         None

@@ -12,7 +12,7 @@ pub struct AdminPage {
 }
 
 impl AdminPage {
-    /// A response with the status 200 and a JSON body.
+    /// Creates a response with the status 200 and a JSON body.
     pub fn json(body: String) -> Self {
         Self {
             status: 200,
@@ -21,7 +21,7 @@ impl AdminPage {
         }
     }
 
-    /// A response with one line of text, such as an error.
+    /// Creates a response with one line of text, such as an error.
     pub fn text(status: u16, line: impl std::fmt::Display) -> Self {
         Self {
             status,

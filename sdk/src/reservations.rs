@@ -252,7 +252,7 @@ impl<G: Clone> Reservations<G> {
             .collect()
     }
 
-    /// The grants on a node that the watch does not show yet.
+    /// Returns the grants on a node that the watch does not show yet.
     pub fn grants_on_node<'a>(
         &'a self,
         now: Instant,
@@ -264,7 +264,7 @@ impl<G: Clone> Reservations<G> {
             .map(|e| (&e.key, &e.grant))
     }
 
-    /// The nodes with grants of a pod that the watch does not show yet.
+    /// Returns the nodes with grants of a pod that the watch does not show yet.
     pub fn nodes_of_pod<'a>(
         &'a self,
         now: Instant,
@@ -276,7 +276,7 @@ impl<G: Clone> Reservations<G> {
             .map(|e| e.key.node.as_str())
     }
 
-    /// The current numbers of reservations.
+    /// Returns the current numbers of reservations.
     pub fn counts(&self, now: Instant) -> ReservationCounts {
         let mut counts = ReservationCounts::default();
         for entry in self.entries.values().filter(|e| !e.state.ended(now)) {
@@ -289,8 +289,8 @@ impl<G: Clone> Reservations<G> {
         counts
     }
 
-    /// The UIDs of pods confirmed at least `age` ago that the watch never showed: a pod may come
-    /// and go between two lists. Call [`observe_pod`](Self::observe_pod) with `None` for the absent
+    /// Returns the UIDs of pods confirmed at least `age` ago that the watch never showed: a pod may
+    /// come and go between two lists. Call [`observe_pod`](Self::observe_pod) with `None` for the absent
     /// pods.
     pub fn unobserved(&self, now: Instant, age: Duration) -> BTreeSet<String> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);

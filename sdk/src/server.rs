@@ -159,12 +159,12 @@ impl Server {
         })
     }
 
-    /// The address of gRPC.
+    /// Returns the address of gRPC.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the admin port, if there is one.
+    /// Returns the address of the admin port, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref()?.local_addr().ok()
     }

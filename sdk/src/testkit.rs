@@ -48,7 +48,7 @@ pub struct TestServer {
     done: JoinHandle<Result<()>>,
 }
 
-/// The configuration of [`start`]: a free port of 127.0.0.1, no admin port, no TLS.
+/// Returns the configuration of [`start`]: a free port of 127.0.0.1, no admin port, no TLS.
 pub fn loopback() -> Config {
     Config {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),

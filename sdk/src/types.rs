@@ -21,7 +21,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The request as a Go duration; `None` if it is empty.
+    /// Returns the request as a Go duration; `None` if it is empty.
     ///
     /// # Errors
     /// [`ProviderError::BadRule`], with the field and the fix.
@@ -29,7 +29,7 @@ impl Rule {
         self.duration("request", &self.request)
     }
 
-    /// The limit as a Go duration; `None` if it is empty.
+    /// Returns the limit as a Go duration; `None` if it is empty.
     ///
     /// # Errors
     /// [`ProviderError::BadRule`], with the field and the fix.
@@ -75,7 +75,7 @@ pub struct Container {
 }
 
 impl Workload {
-    /// The request of a resource in thousandths of its unit; 0 without one.
+    /// Returns the request of a resource in thousandths of its unit; 0 without one.
     pub fn request_milli(&self, resource: &str) -> i64 {
         self.requests
             .get(resource)
@@ -148,7 +148,7 @@ impl CostRequest {
 pub struct PeerCounts<'a>(HashMap<&'a str, i64>);
 
 impl PeerCounts<'_> {
-    /// The number of peers on `node`; at most 1 from callers that send
+    /// Returns the number of peers on `node`; at most 1 from callers that send
     /// [`peer_nodes`](CostRequest::peer_nodes) only.
     pub fn on(&self, node: &str) -> i64 {
         self.0.get(node).copied().unwrap_or(0)
@@ -170,7 +170,8 @@ pub struct EvaluationRequest {
 }
 
 impl EvaluationRequest {
-    /// The namespace of the targets that are pods; `None` without pods, or if they are in several.
+    /// Returns the namespace of the targets that are pods; `None` without pods, or if they are in
+    /// several.
     pub fn namespace(&self) -> Option<&str> {
         let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
         let namespace = pods.next()?.namespace.as_str();
@@ -188,7 +189,7 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// An evaluation with this state and reason.
+    /// Creates an evaluation with this state and reason.
     pub fn new(compliance: Compliance, reason: impl Into<String>) -> Self {
         Self {
             compliance,
@@ -196,12 +197,12 @@ impl Evaluation {
         }
     }
 
-    /// An evaluation of objects that are within the request.
+    /// Creates an evaluation of objects that are within the request.
     pub fn compliant(reason: impl Into<String>) -> Self {
         Self::new(Compliance::Compliant, reason)
     }
 
-    /// An evaluation of objects that are beyond the limit.
+    /// Creates an evaluation of objects that are beyond the limit.
     pub fn violation(reason: impl Into<String>) -> Self {
         Self::new(Compliance::Violation, reason)
     }

@@ -59,13 +59,8 @@ impl Compliance {
 
     /// Returns the index in [`Self::WORST_FIRST`].
     pub fn rank(self) -> usize {
-        match self {
-            Self::Error => 0,
-            Self::Violation => 1,
-            Self::Limit => 2,
-            Self::Pending => 3,
-            Self::Compliant => 4,
-        }
+        let mut order = Self::WORST_FIRST.iter();
+        order.position(|c| *c == self).unwrap_or_default()
     }
 
     /// Returns the worst of the parts, except that Pending outweighs Compliant. Returns Pending if
