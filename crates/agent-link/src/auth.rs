@@ -82,10 +82,10 @@ impl AgentAuth {
         }
         match (&self.tokens, &credentials.token) {
             (None, _) => Err(why),
-            (Some(tokens), Some(token)) => match tokens.check(token, node).await {
-                Ok(()) => Ok(()),
-                Err(e) => Err(refuse(e)),
-            },
+            (Some(tokens), Some(token)) => {
+                let checked = tokens.check(token, node).await;
+                checked.map_err(|e| refuse(e.to_string()))
+            }
             (Some(tokens), None) => Err(Status::unauthenticated(format!(
                 "no token: send one of the agent's ServiceAccount, of the audience {}, as \
                  `authorization: Bearer TOKEN`",

@@ -29,11 +29,16 @@ pub struct Provider {
     tls: bool,
 }
 
-impl FromStr for Provider {
-    type Err = String;
+/// The error of a text that is not the URL of a provider.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; write it as https://SERVICE.NAMESPACE:5309")]
+pub struct ProviderUrlError(&'static str);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("{what}; write it as https://SERVICE.NAMESPACE:5309");
+impl FromStr for Provider {
+    type Err = ProviderUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ProviderUrlError> {
+        let wrong = ProviderUrlError;
         let uri: Uri = text.parse().map_err(|_| wrong("not a URL"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
@@ -223,7 +228,7 @@ mod tests {
             "https://a/b",
             "",
         ] {
-            let error = bad.parse::<Provider>().unwrap_err();
+            let error = bad.parse::<Provider>().unwrap_err().to_string();
             assert!(error.contains("write it as https://"), "{error}");
         }
     }

@@ -10,18 +10,12 @@
 
 mod auth;
 mod dial;
-mod node_name;
 mod rate_limit;
-mod reconnect;
 mod replicas;
-mod token_review;
 mod tokens;
 
 pub use auth::{AgentAuth, Credentials};
-pub use dial::{Dialer, Provider, Token};
-pub use node_name::{MAX_NODE_NAME_BYTES, is_node_name};
+pub use dial::{Dialer, Provider, ProviderUrlError, Token};
 pub use rate_limit::RateLimit;
-pub use reconnect::{keep_open, refused};
-pub use replicas::follow_replicas;
-pub use token_review::review;
-pub use tokens::{Review, Reviewed, TokenReviewer};
+pub use replicas::{follow_replicas, keep_open, refused};
+pub use tokens::TokenReviewer;

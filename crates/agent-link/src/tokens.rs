@@ -4,19 +4,19 @@
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use kube::{Api, Client, api::PostParams};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
+use tautline_runtime::error_text::error_text;
 use tokio::sync::Semaphore;
 
-pub(crate) const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
+const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of concurrent reviews: all agents may reconnect at once.
 const MAX_CONCURRENT_REVIEWS: usize = 16;
@@ -28,28 +28,31 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 const MAX_CACHE_TIME: Duration = Duration::from_secs(600);
 const MAX_CACHED_TOKENS: usize = 20_000;
 
-/// The API server's answer about a token.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reviewed {
-    /// True if the token is valid.
-    pub authenticated: bool,
-    /// The audiences of the review that the token is valid for.
-    pub audiences: Vec<String>,
-    /// The token's user; for a ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`.
-    pub user: String,
-    /// The node of the pod that the token was mounted into; `None` if the token is bound to no
-    /// node.
-    pub node: Option<String>,
+/// The reason why a token proves no node.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenError {
+    #[error("the token is too long")]
+    TooLong,
+    #[error("the token is of an agent on node {0}, not on {1}")]
+    OtherNode(String, String),
+    #[error("the token cannot be reviewed: {0}")]
+    NotReviewed(String),
+    #[error("no review of the token within {REVIEW_TIMEOUT:?}")]
+    Late,
+    #[error("the API server does not accept the token for audience {0}")]
+    NotAccepted(&'static str),
+    #[error("the token is of {0}, not of {1}")]
+    OtherUser(String, String),
+    #[error(
+        "the token is not bound to a node; use a projected token of the agent's pod, of Kubernetes \
+         1.30 or later"
+    )]
+    Unbound,
 }
 
-/// A function that asks the API server about a token.
-pub type Review = Arc<
-    dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Reviewed, String>> + Send>> + Send + Sync,
->;
-
-/// Checks agents' tokens, and caches the API server's answers.
+/// Checks agents' tokens with the TokenReview API, and caches the API server's answers.
 pub struct TokenReviewer {
-    review: Review,
+    api: Api<TokenReview>,
     audience: &'static str,
     user: String,
     /// The node of each valid token and the end of the entry, by the SHA-256 of the token.
@@ -65,9 +68,9 @@ impl fmt::Debug for TokenReviewer {
 
 impl TokenReviewer {
     /// Creates a reviewer that accepts tokens of one ServiceAccount, for one audience.
-    pub fn new(audience: &'static str, (namespace, account): (&str, &str), review: Review) -> Self {
+    pub fn new(client: Client, audience: &'static str, (namespace, account): (&str, &str)) -> Self {
         Self {
-            review,
+            api: Api::all(client),
             audience,
             user: format!("system:serviceaccount:{namespace}:{account}"),
             cache: Mutex::default(),
@@ -79,9 +82,9 @@ impl TokenReviewer {
         self.audience
     }
 
-    pub(crate) async fn check(&self, token: &str, node: &str) -> Result<(), String> {
+    pub(crate) async fn check(&self, token: &str, node: &str) -> Result<(), TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
-            return Err("the token is too long".to_owned());
+            return Err(TokenError::TooLong);
         }
         let mut key = [0; 32];
         key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
@@ -101,9 +104,7 @@ impl TokenReviewer {
         if bound == node {
             Ok(())
         } else {
-            Err(format!(
-                "the token is of an agent on node {bound}, not on {node}"
-            ))
+            Err(TokenError::OtherNode(bound, node.to_owned()))
         }
     }
 
@@ -117,30 +118,36 @@ impl TokenReviewer {
         }
     }
 
-    async fn review(&self, token: &str) -> Result<String, String> {
-        let review = async {
-            let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
-            (self.review)(token.to_owned()).await
+    /// Asks the API server about a token, and returns the node of the pod that it was mounted into.
+    async fn review(&self, token: &str) -> Result<String, TokenError> {
+        let spec = TokenReviewSpec {
+            audiences: Some(vec![self.audience.to_owned()]),
+            token: token.to_owned(),
         };
-        let reviewed = match tokio::time::timeout(REVIEW_TIMEOUT, review).await {
-            Ok(reviewed) => reviewed.map_err(|e| format!("the token cannot be reviewed: {e}"))?,
-            Err(_) => return Err(format!("no review of the token within {REVIEW_TIMEOUT:?}")),
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
         };
-        if !reviewed.authenticated || !reviewed.audiences.iter().any(|a| a == self.audience) {
-            return Err(format!(
-                "the API server does not accept the token for audience {}",
-                self.audience
-            ));
+        let answer = async {
+            let _permit = self.permits.acquire().await;
+            self.api.create(&PostParams::default(), &review).await
+        };
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;
+        let answer = answer.map_err(|_| TokenError::Late)?;
+        let answer = answer.map_err(|e| TokenError::NotReviewed(error_text(&e)))?;
+        let status = answer.status.unwrap_or_default();
+        let audiences = status.audiences.unwrap_or_default();
+        if status.authenticated != Some(true) || !audiences.iter().any(|a| a == self.audience) {
+            return Err(TokenError::NotAccepted(self.audience));
         }
-        if reviewed.user != self.user {
-            return Err(format!(
-                "the token is of {}, not of {}",
-                reviewed.user, self.user
-            ));
+        let user = status.user.unwrap_or_default();
+        let name = user.username.unwrap_or_default();
+        if name != self.user {
+            return Err(TokenError::OtherUser(name, self.user.clone()));
         }
-        let unbound = "the token is not bound to a node; use a projected token of the \
-                       agent's pod, of Kubernetes 1.30 or later";
-        reviewed.node.ok_or_else(|| unbound.to_owned())
+        let nodes = user.extra.and_then(|mut extra| extra.remove(NODE_EXTRA));
+        let node = nodes.and_then(|names| names.into_iter().next());
+        node.ok_or(TokenError::Unbound)
     }
 }
 
@@ -162,7 +169,18 @@ fn expiry(token: &str) -> Option<SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use http::{Request, Response};
+    use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
+    use kube::client::Body;
+    use tower::service_fn;
 
     use super::*;
 
@@ -175,38 +193,62 @@ mod tests {
         format!("e30.{claims}.c2ln")
     }
 
-    fn tokens(reviewed: Reviewed) -> (TokenReviewer, Arc<AtomicUsize>) {
+    /// A reviewer whose API server always answers with this status, and the number of its reviews.
+    fn tokens(status: Option<TokenReviewStatus>) -> (TokenReviewer, Arc<AtomicUsize>) {
         let reviews = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reviews);
-        let review: Review = Arc::new(move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-            let reviewed = reviewed.clone();
-            Box::pin(async { Ok(reviewed) })
+        let answer = TokenReview {
+            status,
+            ..TokenReview::default()
+        };
+        let answer = serde_json::to_vec(&answer).unwrap();
+        let api_server = service_fn(move |request: Request<Body>| {
+            let (count, answer) = (Arc::clone(&count), answer.clone());
+            async move {
+                let asked = request.into_body().collect_bytes().await.unwrap();
+                let asked: TokenReview = serde_json::from_slice(&asked).unwrap();
+                assert_eq!(asked.spec.audiences.unwrap(), [AUDIENCE]);
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(Response::new(Body::from(answer)))
+            }
         });
+        let client = Client::new(api_server, "default");
         (
-            TokenReviewer::new(AUDIENCE, ("ns", "agent"), review),
+            TokenReviewer::new(client, AUDIENCE, ("ns", "agent")),
             reviews,
         )
     }
 
-    fn good() -> Reviewed {
-        Reviewed {
-            authenticated: true,
-            audiences: vec![AUDIENCE.into()],
-            user: "system:serviceaccount:ns:agent".into(),
-            node: Some("a".into()),
+    fn good() -> TokenReviewStatus {
+        TokenReviewStatus {
+            authenticated: Some(true),
+            audiences: Some(vec![AUDIENCE.into()]),
+            user: Some(user("agent", Some("a"))),
+            ..TokenReviewStatus::default()
+        }
+    }
+
+    fn user(account: &str, node: Option<&str>) -> UserInfo {
+        let node = node.map(|node| (NODE_EXTRA.to_owned(), vec![node.to_owned()]));
+        UserInfo {
+            username: Some(format!("system:serviceaccount:ns:{account}")),
+            extra: Some(node.into_iter().collect()),
+            ..UserInfo::default()
         }
     }
 
     #[tokio::test]
     async fn review_is_cached_until_near_expiry() {
-        let (tokens, reviews) = tokens(good());
+        let (tokens, reviews) = tokens(Some(good()));
         let long = token(3600);
         tokens.check(&long, "a").await.unwrap();
         tokens.check(&long, "a").await.unwrap();
         assert_eq!(reviews.load(Ordering::Relaxed), 1);
         let error = tokens.check(&long, "b").await.unwrap_err();
-        assert_eq!(error, "the token is of an agent on node a, not on b");
+        assert_eq!(
+            error.to_string(),
+            "the token is of an agent on node a, not on b"
+        );
         for ending in [token(30), "opaque".to_owned()] {
             let before = reviews.load(Ordering::Relaxed);
             tokens.check(&ending, "a").await.unwrap();
@@ -217,50 +259,41 @@ mod tests {
 
     #[tokio::test]
     async fn tokens_of_others_are_refused() {
-        for (reviewed, why) in [
+        let with = |change: fn(&mut TokenReviewStatus)| {
+            let mut status = good();
+            change(&mut status);
+            Some(status)
+        };
+        for (status, why) in [
+            (None, "does not accept the token"),
             (
-                Reviewed {
-                    authenticated: false,
-                    ..good()
-                },
+                with(|s| s.authenticated = Some(false)),
                 "does not accept the token",
             ),
+            (with(|s| s.audiences = None), "does not accept the token"),
             (
-                Reviewed {
-                    audiences: vec![],
-                    ..good()
-                },
-                "does not accept the token",
-            ),
-            (
-                Reviewed {
-                    user: "system:serviceaccount:ns:x".into(),
-                    ..good()
-                },
+                with(|s| s.user = Some(user("x", Some("a")))),
                 "not of system",
             ),
             (
-                Reviewed {
-                    node: None,
-                    ..good()
-                },
+                with(|s| s.user = Some(user("agent", None))),
                 "not bound to a node",
             ),
         ] {
-            let error = tokens(reviewed)
-                .0
-                .check(&token(3600), "a")
-                .await
-                .unwrap_err();
+            let checked = tokens(status).0.check(&token(3600), "a").await;
+            let error = checked.unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn silent_api_server_times_out() {
-        let review: Review = Arc::new(|_| Box::pin(std::future::pending()));
-        let tokens = TokenReviewer::new(AUDIENCE, ("ns", "agent"), review);
-        let error = tokens.check("t", "a").await.unwrap_err();
+        let silent = service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = Client::new(silent, "default");
+        let tokens = TokenReviewer::new(client, AUDIENCE, ("ns", "agent"));
+        let error = tokens.check("t", "a").await.unwrap_err().to_string();
         assert!(error.contains("within 5s"), "{error}");
     }
 }

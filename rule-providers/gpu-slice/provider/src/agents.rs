@@ -3,7 +3,8 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use tautline_agent_link::{AgentAuth, Credentials, RateLimit, is_node_name};
+use tautline_agent_link::{AgentAuth, Credentials, RateLimit};
+use tautline_core::dns;
 use tautline_proto::gpu::{
     FromAgent, ToAgent,
     agents_server::{Agents, AgentsServer},
@@ -131,7 +132,7 @@ impl AgentService {
             ));
         };
         let node = hello.node;
-        if !is_node_name(&node) {
+        if !dns::is_subdomain(&node) {
             return Err(Status::invalid_argument(
                 "Hello, node: expected the name of a Node: up to 253 letters, digits, `-` and `.`",
             ));

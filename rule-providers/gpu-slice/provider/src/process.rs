@@ -3,7 +3,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
-use tautline_agent_link::{AgentAuth, TokenReviewer, review};
+use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_api::convert::ConvertError;
 use tautline_runtime::{
     admin::Readiness,
@@ -67,8 +67,8 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     });
 
     let tokens = config.agent_tokens.map(|(namespace, name)| {
-        let review = review(client.clone(), AUDIENCE);
-        Arc::new(TokenReviewer::new(AUDIENCE, (&namespace, &name), review))
+        let account = (namespace.as_str(), name.as_str());
+        Arc::new(TokenReviewer::new(client.clone(), AUDIENCE, account))
     });
     let auth = AgentAuth {
         trust_all: config.trust_agents,

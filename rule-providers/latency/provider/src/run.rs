@@ -1,7 +1,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use tautline_agent_link::{AgentAuth, TokenReviewer, review};
+use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::{
     cluster::Cluster,
@@ -80,8 +80,8 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let store = watch(cluster, &pods, &mut server, &mut tasks);
     let network = Network::new(store, config.allow_transfers);
     let tokens = config.agent_tokens.map(|(namespace, name)| {
-        let review = review(client.clone(), AUDIENCE);
-        Arc::new(TokenReviewer::new(AUDIENCE, (&namespace, &name), review))
+        let account = (namespace.as_str(), name.as_str());
+        Arc::new(TokenReviewer::new(client.clone(), AUDIENCE, account))
     });
     let measuring = Measuring {
         network: Arc::clone(&network),

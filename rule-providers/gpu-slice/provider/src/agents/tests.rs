@@ -1,8 +1,10 @@
 //! The stream over real gRPC, with scripted agents.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use tautline_agent_link::{AgentAuth, Review, Reviewed, TokenReviewer};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus, UserInfo};
+use kube::client::Body;
+use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_core::{index::Object, model};
 use tautline_proto::gpu::{
     CardUse, FromAgent, Hello, ToAgent, Use, agents_client::AgentsClient, from_agent::What,
@@ -15,7 +17,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming, codegen::http};
 
 use super::AUDIENCE;
 use crate::{cluster_inventory::Config, provider::GpuSlice};
@@ -191,18 +193,35 @@ async fn what_is_wrong_is_refused_with_the_mend() {
     until("none is open", || running.agents() == 0).await;
 }
 
+/// A client of an API server that accepts the token "good", of the agent on node `a`.
+fn api_server() -> kube::Client {
+    let answer = async |request: http::Request<Body>| {
+        let asked = request.into_body().collect_bytes().await.unwrap();
+        let mut review: TokenReview = serde_json::from_slice(&asked).unwrap();
+        let node = (
+            "authentication.kubernetes.io/node-name",
+            vec!["a".to_owned()],
+        );
+        let user = UserInfo {
+            username: Some("system:serviceaccount:ns:agent".to_owned()),
+            extra: Some([(node.0.to_owned(), node.1)].into()),
+            ..UserInfo::default()
+        };
+        review.status = Some(TokenReviewStatus {
+            authenticated: Some(review.spec.token == "good"),
+            audiences: Some(vec![AUDIENCE.to_owned()]),
+            user: Some(user),
+            ..TokenReviewStatus::default()
+        });
+        let body = Body::from(serde_json::to_vec(&review).unwrap());
+        Ok::<_, Infallible>(http::Response::new(body))
+    };
+    kube::Client::new(tower::service_fn(answer), "default")
+}
+
 #[tokio::test]
 async fn a_token_is_valid_for_its_node_only() {
-    let review: Review = Arc::new(|token| {
-        let reviewed = Reviewed {
-            authenticated: token == "good",
-            audiences: vec![AUDIENCE.into()],
-            user: "system:serviceaccount:ns:agent".into(),
-            node: Some("a".into()),
-        };
-        Box::pin(async { Ok(reviewed) })
-    });
-    let reviewer = TokenReviewer::new(AUDIENCE, ("ns", "agent"), review);
+    let reviewer = TokenReviewer::new(api_server(), AUDIENCE, ("ns", "agent"));
     let running = start(AgentAuth {
         tokens: Some(Arc::new(reviewer)),
         ..AgentAuth::default()

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use tautline_agent_link::{Credentials, MAX_NODE_NAME_BYTES, RateLimit, is_node_name};
+use tautline_agent_link::{Credentials, RateLimit};
+use tautline_core::{dns, text};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
     FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
@@ -264,13 +265,13 @@ fn replaced() -> Status {
 /// Checks the first message of an agent.
 fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status> {
     let refuse = |field: &str, expected: &str| {
-        let node: String = hello.node.chars().take(MAX_NODE_NAME_BYTES).collect();
+        let node = text::shorten(&hello.node);
         Err(Status::invalid_argument(format!(
             "Hello of node {node:?}, {field}: {expected}"
         )))
     };
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    if !is_node_name(&hello.node) {
+    if !dns::is_subdomain(&hello.node) {
         let expected = "expected the name of a Node: up to 253 letters, digits, `-` and `.`";
         return refuse("node", expected);
     }

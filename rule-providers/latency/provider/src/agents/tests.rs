@@ -8,7 +8,7 @@ mod verification;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use tautline_agent_link::{AgentAuth, Review, Reviewed, TokenReviewer};
+use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_core::{index::Object, model};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{

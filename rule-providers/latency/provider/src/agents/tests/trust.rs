@@ -1,5 +1,11 @@
 //! Who is let in, and by what proof.
 
+use std::convert::Infallible;
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus, UserInfo};
+use kube::client::Body;
+use tonic::codegen::http;
+
 use super::*;
 
 #[tokio::test]
@@ -19,6 +25,13 @@ async fn malformed_hello_is_refused_by_field() {
         (
             Hello {
                 node: String::new(),
+                ..hello("a")
+            },
+            "node",
+        ),
+        (
+            Hello {
+                node: "a\u{1b}[2J".into(),
                 ..hello("a")
             },
             "node",
@@ -110,23 +123,37 @@ async fn certificate_is_valid_for_its_node_only() {
     );
 }
 
+/// A client of an API server that accepts the token "good", of the agent on node `a`.
+fn api_server() -> kube::Client {
+    let answer = async |request: http::Request<Body>| {
+        let asked = request.into_body().collect_bytes().await.unwrap();
+        let mut review: TokenReview = serde_json::from_slice(&asked).unwrap();
+        let node = (
+            "authentication.kubernetes.io/node-name",
+            vec!["a".to_owned()],
+        );
+        let user = UserInfo {
+            username: Some("system:serviceaccount:ns:agent".to_owned()),
+            extra: Some([(node.0.to_owned(), node.1)].into()),
+            ..UserInfo::default()
+        };
+        review.status = Some(TokenReviewStatus {
+            authenticated: Some(review.spec.token == "good"),
+            audiences: Some(vec![AUDIENCE.to_owned()]),
+            user: Some(user),
+            ..TokenReviewStatus::default()
+        });
+        let body = Body::from(serde_json::to_vec(&review).unwrap());
+        Ok::<_, Infallible>(http::Response::new(body))
+    };
+    kube::Client::new(tower::service_fn(answer), "default")
+}
+
 #[tokio::test]
 async fn token_is_valid_for_its_node_only() {
-    let review: Review = Arc::new(|token| {
-        let reviewed = Reviewed {
-            authenticated: token == "good",
-            audiences: vec![AUDIENCE.into()],
-            user: "system:serviceaccount:ns:agent".into(),
-            node: Some("a".into()),
-        };
-        Box::pin(async { Ok(reviewed) })
-    });
+    let reviewer = TokenReviewer::new(api_server(), AUDIENCE, ("ns", "agent"));
     let auth = AgentAuth {
-        tokens: Some(Arc::new(TokenReviewer::new(
-            AUDIENCE,
-            ("ns", "agent"),
-            review,
-        ))),
+        tokens: Some(Arc::new(reviewer)),
         ..AgentAuth::default()
     };
     let running = start(auth, None).await;
