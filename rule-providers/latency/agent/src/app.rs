@@ -3,6 +3,7 @@ use std::{net::SocketAddr, sync::Arc, thread};
 use anyhow::{Context, Result, anyhow, bail};
 use prometheus_client::registry::Registry;
 use tautline_agent_link::{Dialer, Provider, Token, follow_replicas};
+use tautline_proto::latency::Hello;
 use tautline_runtime::{
     admin::{self, Readiness},
     tasks::Tasks,
@@ -12,11 +13,9 @@ use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     echo::Echo,
-    identity::Identity,
     measure::{CONNECT_QUEUE_LENGTH, Inbox, MeasureTask, ProbeContext, Shared},
     metrics::Metrics,
     probe::Prober,
@@ -59,7 +58,7 @@ pub struct Config {
 pub struct App {
     config: Config,
     shared: Arc<Shared>,
-    identity: Identity,
+    hello: Hello,
     dialer: Dialer,
     listener: TcpListener,
     admin: TcpListener,
@@ -82,16 +81,16 @@ impl App {
         if address.ip().is_unspecified() || address.port() == 0 {
             bail!("no address to advertise; start with --advertise IP:PORT or set POD_IP");
         }
-        let identity = Identity {
+        let hello = Hello {
             node: config.node.clone(),
             boot_id: config.boot_id.clone(),
-            address,
+            address: address.to_string(),
             nic_bits_per_second: config.nic_bits_per_second,
         };
         Ok(Self {
             config,
             shared: Arc::new(Shared::new(echo, metrics)),
-            identity,
+            hello,
             dialer,
             listener,
             admin,
@@ -100,17 +99,17 @@ impl App {
         })
     }
 
-    /// The listening address (UDP and TCP), with the port that was picked.
+    /// Returns the listening address (UDP and TCP), with the port that was picked.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
+    /// Returns the address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// The agent's readiness, which is complete once the agent answers echoes.
+    /// Returns the agent's readiness, which is complete once the agent answers echoes.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
@@ -150,7 +149,7 @@ impl App {
         tasks.spawn("tcp", tcp::serve(self.listener, sink, stop.clone()));
 
         let agent = Arc::new(StreamContext {
-            identity: self.identity,
+            hello: self.hello,
             dialer: self.dialer,
             prober: Prober::new(Arc::clone(&self.shared)),
             shared: self.shared,
@@ -164,7 +163,10 @@ impl App {
             });
             tasks.spawn("provider", task);
         }
-        spawn_files(agent, tasks, stop.clone());
+        tasks.spawn("files", {
+            let stop = stop.clone();
+            async move { agent.dialer.follow(stop).await }
+        });
         let nothing = |_| async { None };
         let registry = Arc::new(self.registry);
         tasks.spawn(
@@ -173,10 +175,6 @@ impl App {
         );
         Ok(())
     }
-}
-
-fn spawn_files(agent: Arc<StreamContext>, tasks: &mut Tasks, stop: CancellationToken) {
-    tasks.spawn("files", async move { agent.dialer.follow(stop).await });
 }
 
 /// Binds UDP and TCP to the same port number.

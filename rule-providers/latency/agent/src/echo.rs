@@ -121,7 +121,7 @@ impl<T> Echo<T> {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
         }
-        let keys = keys.iter().map(|key| signing_key(key));
+        let keys = keys.iter().map(signing_key);
         self.keys.store(Arc::new(keys.collect()));
     }
 
@@ -132,7 +132,7 @@ impl<T> Echo<T> {
     /// Returns the pair key of the initiator `source` that passes the check `proves`.
     pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
         let keys = self.keys.load();
-        let mut keys = keys.iter().map(|key| pair_key(key, source).signing_key());
+        let mut keys = keys.iter().map(|key| signing_key(pair_key(key, source)));
         keys.find(proves)
     }
 

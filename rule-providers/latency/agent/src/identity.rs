@@ -1,32 +1,8 @@
 //! Reads the boot ID and the network speed of the agent's node.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tautline_proto::latency::Hello;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub node: String,
-    pub boot_id: String,
-    pub address: SocketAddr,
-    /// The speed of the node's network interface, in bits per second; 0 if it is unknown.
-    pub nic_bits_per_second: u64,
-}
-
-impl Identity {
-    pub fn hello(&self) -> Hello {
-        Hello {
-            node: self.node.clone(),
-            boot_id: self.boot_id.clone(),
-            address: self.address.to_string(),
-            nic_bits_per_second: self.nic_bits_per_second,
-        }
-    }
-}
 
 /// Returns the boot ID of the kernel, which is a new UUID at each boot.
 pub fn boot_id() -> Result<String> {

@@ -17,7 +17,6 @@ mod clock;
 #[cfg(test)]
 mod dashboard_tests;
 mod echo;
-mod fallback;
 pub mod identity;
 mod in_flight;
 mod limit;

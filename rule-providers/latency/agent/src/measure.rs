@@ -1,5 +1,4 @@
 use std::{
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,25 +9,25 @@ use std::{
 use anyhow::Result;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use ring::hmac;
 use tautline_proto::latency::State;
-use tokio::sync::{
-    mpsc::{Receiver, Sender, UnboundedReceiver},
-    watch,
+use tokio::{
+    net::TcpStream,
+    sync::{
+        mpsc::{Receiver, Sender, UnboundedReceiver},
+        watch,
+    },
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     echo::{Echo, Reply},
-    fallback::ConnectFallbacks,
-    in_flight::LostRequest,
+    in_flight::{LostRequest, TIMEOUT},
     metrics::Metrics,
     pair::{Pair, UNREACHABLE_LOSSES},
     pairs::Pairs,
-    probe::Ticket,
     schedule::Schedule,
-    targets::{Key, ReplicaLists, Target, TargetList},
-    tcp,
+    targets::{Key, Replica, ReplicaLists, Target, TargetList},
 };
 
 /// The times from a first loss to its first and its second re-probe.
@@ -44,11 +43,8 @@ pub struct ProbeContext {
     pub visit: u64,
     /// The ticket of a probe, which ends when all its tickets are dropped; `None`: the request
     /// belongs to no probe.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<watch::Receiver<()>>,
 }
-
-/// A replica of a provider: the index of its `--provider` flag, and its address.
-pub type Replica = (usize, SocketAddr);
 
 #[derive(Debug)]
 pub enum Command {
@@ -81,9 +77,9 @@ impl Shared {
     }
 
     pub fn request_sample(&self, target: &Target, context: ProbeContext) {
-        let to: (SocketAddr, &Arc<hmac::Key>) = (target.address, &target.secret);
+        let sent = (self.echo).send_request(target.address, &target.secret, context);
         // For example, the socket's buffer is full. The next visit tries again.
-        if let Err(error) = self.echo.send_request(to.0, to.1, context) {
+        if let Err(error) = sent {
             tracing::debug!(?target, %error, "an echo request was not sent");
         }
     }
@@ -121,10 +117,9 @@ pub struct Inbox {
 pub struct MeasureTask {
     shared: Arc<Shared>,
     schedule: Schedule<Key>,
-    lists: ReplicaLists<Replica>,
+    lists: ReplicaLists,
     targets: HashMap<Key, Target>,
     retries: Vec<(Instant, Key)>,
-    connects: ConnectFallbacks,
     connected: Sender<ConnectResult>,
     tidied: Instant,
 }
@@ -138,7 +133,6 @@ impl MeasureTask {
             lists: ReplicaLists::default(),
             targets: HashMap::new(),
             retries: Vec::new(),
-            connects: ConnectFallbacks::default(),
             connected,
             tidied: now,
         }
@@ -212,7 +206,11 @@ impl MeasureTask {
         let (key, address) = (target.key.clone(), target.address);
         let (connected, sent) = (self.connected.clone(), Instant::now());
         tokio::spawn(async move {
-            let rtt = tcp::connect(address).await;
+            let start = Instant::now();
+            let rtt = match timeout(TIMEOUT, TcpStream::connect(address)).await {
+                Ok(Ok(_)) => Some(start.elapsed()),
+                _ => None,
+            };
             let end = ConnectResult {
                 key,
                 visit,
@@ -247,23 +245,25 @@ impl MeasureTask {
             pairs.of(key, now).lost(*visit, lost.sent);
             return;
         };
-        let connects = &mut self.connects;
         let mut failing = false;
-        let losses = self.shared.change(key, now, |pair| {
+        let is_first = self.shared.change(key, now, |pair| {
             let before = pair.losses();
             let losses = pair.lost(*visit, lost.sent);
             if losses >= UNREACHABLE_LOSSES
-                && let Some((rtt, sent)) = connects.take(key)
+                && let Some((rtt, sent)) = pair.take_connect()
             {
                 pair.connected(rtt, *visit, sent, now);
                 self.shared.metrics.fallback.inc();
             }
             failing = pair.losses() >= UNREACHABLE_LOSSES;
-            (losses > before).then_some(losses)
+            let is_first = losses > before && losses == 1;
+            if is_first {
+                pair.want_connect(now);
+            }
+            is_first
         });
         self.schedule.failing(key, failing);
-        if losses == Some(1) {
-            self.connects.want(key, now);
+        if is_first {
             self.connect(target, *visit);
             let retries = REPROBE_DELAYS.map(|after| (now + after, key.clone()));
             self.retries.extend(retries);
@@ -286,13 +286,15 @@ impl MeasureTask {
         let now = Instant::now();
         let used = self.shared.change(&key, now, |pair| {
             let udp_lost = pair.is_fallback() || pair.losses() >= UNREACHABLE_LOSSES;
-            udp_lost && pair.connected(rtt, visit, sent, now)
+            let used = udp_lost && pair.connected(rtt, visit, sent, now);
+            if !used {
+                pair.offer_connect((rtt, sent));
+            }
+            used
         });
         if used {
             self.schedule.failing(&key, false);
             self.shared.metrics.fallback.inc();
-        } else {
-            self.connects.offer(&key, (rtt, sent));
         }
     }
 
@@ -322,11 +324,9 @@ impl MeasureTask {
         for (key, target) in &self.targets {
             if before.get(key).is_some_and(|t| !t.same_endpoint(target)) {
                 self.shared.change(key, now, |pair| pair.moved(now));
-                self.connects.forget(key);
                 self.schedule.prioritize(key, now);
             }
         }
-        self.connects.retain(|key| self.targets.contains_key(key));
         self.retries
             .retain(|(_, key)| self.targets.contains_key(key));
         self.refresh(now);

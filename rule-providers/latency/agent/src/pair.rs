@@ -3,7 +3,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_proto::latency::State;
+use tautline_proto::latency::{self, State};
 
 use crate::echo::MAX_ROUND_TRIP;
 
@@ -19,10 +19,12 @@ const MIN_WINDOW_INTERVAL: Duration = Duration::from_secs(1);
 pub const UNREACHABLE_LOSSES: u32 = 3;
 /// The assumed visit interval of pairs that are not scheduled.
 const UNVISITED_REFRESH: Duration = Duration::from_secs(30);
-
 /// The number of the last samples that give the middle half. With more samples, a change of the
 /// path would count as noise for longer.
 const RECENT_SAMPLES: usize = 20;
+
+/// A TCP connect: the time that it took, and its start.
+type Connect = (Duration, Instant);
 
 #[derive(Debug, Default)]
 pub struct Pair {
@@ -41,26 +43,13 @@ pub struct Pair {
     fallback: bool,
     /// True if the samples are times of TCP connects, which are never mixed with times of echoes.
     connects: bool,
+    /// The time of the first loss in a row.
+    first_loss: Option<Instant>,
+    /// A TCP connect since the first loss, which replaces the sample if further echoes are lost.
+    early_connect: Option<Connect>,
     moved: Option<Instant>,
     /// The interval between visits; `None`: the target is not scheduled.
     pub refresh: Option<Duration>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figures {
-    pub state: State,
-    /// The medians of the last windows, in nanoseconds, the newest first.
-    pub windows: Vec<u64>,
-    pub p50_nanos: u64,
-    pub p95_nanos: u64,
-    /// The distance p75 - p25 of the last [`RECENT_SAMPLES`] samples; 0 for fewer than five
-    /// samples.
-    pub middle_half_nanos: u64,
-    pub samples: u32,
-    pub age: Duration,
-    pub refresh: Duration,
-    pub losses: u32,
-    pub connect: bool,
 }
 
 impl Pair {
@@ -111,6 +100,7 @@ impl Pair {
 
     pub fn moved(&mut self, now: Instant) {
         self.answered();
+        (self.first_loss, self.early_connect) = (None, None);
         self.moved = Some(now);
     }
 
@@ -128,6 +118,22 @@ impl Pair {
         let taken = self.take(rtt, visit, (sent, now), true);
         self.fallback = taken;
         taken
+    }
+
+    /// Waits for a TCP connect that starts from now on.
+    pub fn want_connect(&mut self, now: Instant) {
+        (self.first_loss, self.early_connect) = (Some(now), None);
+    }
+
+    /// Stores a TCP connect, if it was waited for.
+    pub fn offer_connect(&mut self, connect: Connect) {
+        if self.first_loss.is_some_and(|since| connect.1 >= since) {
+            self.early_connect = Some(connect);
+        }
+    }
+
+    pub fn take_connect(&mut self) -> Option<Connect> {
+        self.early_connect.take()
     }
 
     /// Adds a loss, and returns the number of consecutive losses. Losses of one visit count once. A
@@ -169,33 +175,29 @@ impl Pair {
         self.connects
     }
 
-    /// The medians of the last windows, in nanoseconds, the newest first.
+    /// Returns the medians of the last windows, in nanoseconds, the newest first.
     pub fn windows(&self) -> impl ExactSizeIterator<Item = u64> {
         self.windows.iter().copied()
     }
 
-    pub fn figures(&self, now: Instant) -> Figures {
+    /// Returns the pair as it is reported, without its names.
+    pub fn figures(&self, now: Instant) -> latency::Pair {
+        let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
         let all: Vec<u64> = self.samples.iter().copied().collect();
-        let recent = self
-            .samples
-            .iter()
-            .rev()
-            .take(RECENT_SAMPLES)
-            .copied()
-            .collect();
-        Figures {
-            state: self.state(now),
-            windows: self.windows.iter().copied().collect(),
+        let recent = self.samples.iter().rev().take(RECENT_SAMPLES).copied();
+        let age = |at| now.saturating_duration_since(at);
+        latency::Pair {
+            state: self.state(now).into(),
+            window_nanos: self.windows.iter().copied().collect(),
             p50_nanos: percentile(all.clone(), 50),
             p95_nanos: percentile(all, 95),
-            middle_half_nanos: middle_half(recent),
+            middle_half_nanos: middle_half(recent.collect()),
             samples: u32::try_from(self.samples.len()).unwrap_or(u32::MAX),
-            age: self
-                .heard()
-                .map_or(Duration::MAX, |at| now.saturating_duration_since(at)),
-            refresh: self.refresh.unwrap_or_default(),
+            age_millis: millis(self.heard().map_or(Duration::MAX, age)),
+            refresh_millis: millis(self.refresh.unwrap_or_default()),
             losses: self.losses,
             connect: self.connects,
+            ..latency::Pair::default()
         }
     }
 }
@@ -252,7 +254,7 @@ mod tests {
         }
         assert_eq!(pair.windows().next(), Some(9_000_000));
         let figures = pair.figures(at(14));
-        assert_eq!(figures.windows, [9_000_000, 9_000_000, 5_000_000]);
+        assert_eq!(figures.window_nanos, [9_000_000, 9_000_000, 5_000_000]);
         assert_eq!((figures.samples, figures.p50_nanos), (14, 5_000_000));
         assert_eq!(figures.p95_nanos, 500_000_000);
         // p25 is the fourth of fourteen, p75 the eleventh: the first of 9 ms.
@@ -281,15 +283,15 @@ mod tests {
         for n in 1..=5 {
             pair.sample(nanos(n), 1, now, now);
         }
-        assert_eq!(pair.figures(now).windows, [3]);
+        assert_eq!(pair.figures(now).window_nanos, [3]);
         let later = now + 999 * MS;
         pair.sample(nanos(6), 2, now, later);
-        assert_eq!(pair.figures(later).windows, [4]);
+        assert_eq!(pair.figures(later).window_nanos, [4]);
         let later = now + 1_000 * MS;
         pair.sample(nanos(7), 3, now, later);
-        assert_eq!(pair.figures(later).windows, [5, 4]);
+        assert_eq!(pair.figures(later).window_nanos, [5, 4]);
         pair.sample(nanos(8), 4, now, later + 999 * MS);
-        assert_eq!(pair.figures(later).windows, [6, 4]);
+        assert_eq!(pair.figures(later).window_nanos, [6, 4]);
     }
 
     #[test]
@@ -336,6 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn a_connect_since_the_first_loss_is_used_once() {
+        let (mut pair, start) = (Pair::default(), Instant::now());
+        pair.offer_connect((MS, start));
+        assert_eq!(pair.take_connect(), None, "nothing was lost");
+        pair.want_connect(start + 10 * MS);
+        pair.offer_connect((MS, start + 9 * MS));
+        assert_eq!(pair.take_connect(), None, "from before the loss");
+        let good = (MS, start + 10 * MS);
+        pair.offer_connect(good);
+        assert_eq!(pair.take_connect(), Some(good));
+        assert_eq!(pair.take_connect(), None, "used");
+        pair.offer_connect(good);
+        pair.want_connect(start + 20 * MS);
+        assert_eq!(pair.take_connect(), None, "of another row");
+        pair.offer_connect((MS, start + 20 * MS));
+        pair.moved(start + 30 * MS);
+        assert_eq!(pair.take_connect(), None, "of another address");
+    }
+
+    #[test]
     fn figures_are_of_echoes_or_of_connects_never_of_both() {
         let (mut pair, start) = (Pair::default(), Instant::now());
         let at = |visit: u64| start + 1_000 * MS * visit as u32;
@@ -350,14 +372,17 @@ mod tests {
         }
         let figures = pair.figures(at(8));
         assert_eq!((figures.connect, figures.samples), (true, 2));
-        assert_eq!((figures.windows.len(), figures.p50_nanos), (2, 5_000_000));
+        assert_eq!(
+            (figures.window_nanos.len(), figures.p50_nanos),
+            (2, 5_000_000)
+        );
         pair.answered();
         assert!(pair.figures(at(8)).connect && !pair.is_fallback());
         pair.sample(MS, 9, at(9), at(9));
         let figures = pair.figures(at(9));
         assert_eq!((figures.connect, figures.samples), (false, 1));
         assert_eq!(
-            (figures.windows, figures.p95_nanos),
+            (figures.window_nanos, figures.p95_nanos),
             (vec![1_000_000], 1_000_000)
         );
     }
@@ -375,7 +400,7 @@ mod tests {
             let last = &taken[taken.len().saturating_sub(MAX_SAMPLES)..];
             let figures = pair.figures(now);
             prop_assert_eq!(figures.samples as usize, last.len());
-            prop_assert!(figures.windows.len() <= MAX_WINDOWS);
+            prop_assert!(figures.window_nanos.len() <= MAX_WINDOWS);
             if !last.is_empty() {
                 let below = last.iter().filter(|s| **s <= figures.p95_nanos).count();
                 prop_assert!(below * 100 >= last.len() * 95);

@@ -3,10 +3,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use tautline_proto::latency;
 
-use crate::{
-    pair::{Figures, Pair},
-    targets::Key,
-};
+use crate::{pair::Pair, targets::Key};
 
 /// The number of pairs from which the least recently used pair that is not scheduled makes room for
 /// a new one. Probes have more targets than the schedule.
@@ -74,21 +71,11 @@ impl Pairs {
     }
 }
 
-pub fn to_report(key: &Key, figures: Figures) -> latency::Pair {
-    let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
+pub fn to_report(key: &Key, pair: &Pair, now: Instant) -> latency::Pair {
     latency::Pair {
         node: key.node.to_string(),
         instance: key.instance.to_string(),
-        state: figures.state.into(),
-        window_nanos: figures.windows,
-        p50_nanos: figures.p50_nanos,
-        p95_nanos: figures.p95_nanos,
-        samples: figures.samples,
-        age_millis: millis(figures.age),
-        refresh_millis: millis(figures.refresh),
-        losses: figures.losses,
-        connect: figures.connect,
-        middle_half_nanos: figures.middle_half_nanos,
+        ..pair.figures(now)
     }
 }
 

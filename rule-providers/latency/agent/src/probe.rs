@@ -36,12 +36,6 @@ const REQUESTS_PER_SECOND: f64 = 1_000.0;
 /// The greatest number of requests of all probes at once.
 const BURST_REQUESTS: f64 = 20_000.0;
 
-/// A ticket that each request of a probe holds. The probe ends when all its tickets are dropped.
-#[derive(Debug)]
-pub struct Ticket {
-    _open: watch::Receiver<()>,
-}
-
 pub struct Prober {
     shared: Arc<Shared>,
     places: Semaphore,
@@ -79,7 +73,7 @@ impl Prober {
         let (pairs, now) = (self.shared.pairs.lock(), Instant::now());
         let known = targets
             .iter()
-            .filter_map(|t| Some(pairs::to_report(&t.key, pairs.get(&t.key)?.figures(now))));
+            .filter_map(|t| Some(pairs::to_report(&t.key, pairs.get(&t.key)?, now)));
         Probed {
             id: probe.id,
             pairs: known.collect(),
@@ -97,9 +91,7 @@ impl Prober {
                     let context = ProbeContext {
                         key: target.key.clone(),
                         visit,
-                        ticket: Some(Ticket {
-                            _open: ticket.clone(),
-                        }),
+                        ticket: Some(ticket.clone()),
                     };
                     self.shared.request_sample(target, context);
                 }

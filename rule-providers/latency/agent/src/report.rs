@@ -70,7 +70,7 @@ impl DeltaReporter {
                     at: now,
                 };
                 self.reported.insert(key.clone(), reported);
-                changes.push(pairs::to_report(key, pair.figures(now)));
+                changes.push(pairs::to_report(key, pair, now));
             }
         }
         changes

@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tautline_agent_link::{Dialer, Provider, keep_open, refused};
 use tautline_proto::latency::{
-    FromAgent, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
-    from_agent, to_agent,
+    FromAgent, Hello, Probed, Report, Throughput, ToAgent, Transferred,
+    agents_client::AgentsClient, from_agent, to_agent,
 };
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
@@ -22,11 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Streaming, transport::Channel};
 
 use crate::{
-    identity::Identity,
-    measure::{Command, Replica, Shared},
+    measure::{Command, Shared},
     probe::Prober,
     report::{DeltaReporter, split_message},
-    targets::{Target, TargetList},
+    targets::{Replica, Target, TargetList},
     throughput::{Test, ThroughputInitiator},
 };
 
@@ -40,7 +39,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct StreamContext {
-    pub identity: Identity,
+    pub hello: Hello,
     pub shared: Arc<Shared>,
     pub dialer: Dialer,
     pub prober: Prober,
@@ -93,8 +92,7 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
     let mut reporter = DeltaReporter::default();
-    let hello = agent.identity.hello();
-    send(&messages, from_agent::What::Hello(hello)).await?;
+    send(&messages, from_agent::What::Hello(agent.hello.clone())).await?;
     send_report(&messages, &agent.shared, &mut reporter).await?;
     let mut incoming = open(agent, channel, outgoing).await?;
     let _open = OpenStreamCount::new(&agent.shared);

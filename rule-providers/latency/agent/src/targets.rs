@@ -125,19 +125,13 @@ impl From<latency::Targets> for TargetList {
     }
 }
 
-#[derive(Debug)]
-pub struct ReplicaLists<R> {
-    of: BTreeMap<R, TargetList>,
-    gone: Option<R>,
-}
+/// A replica of a provider: the index of its `--provider` flag, and its address.
+pub type Replica = (usize, SocketAddr);
 
-impl<R> Default for ReplicaLists<R> {
-    fn default() -> Self {
-        Self {
-            of: BTreeMap::new(),
-            gone: None,
-        }
-    }
+#[derive(Debug, Default)]
+pub struct ReplicaLists {
+    of: BTreeMap<Replica, TargetList>,
+    gone: Option<Replica>,
 }
 
 #[derive(Debug, Default)]
@@ -148,8 +142,8 @@ pub struct MergedTargets {
     pub keys: Vec<Vec<u8>>,
 }
 
-impl<R: Ord> ReplicaLists<R> {
-    pub fn set(&mut self, replica: R, list: TargetList) {
+impl ReplicaLists {
+    pub fn set(&mut self, replica: Replica, list: TargetList) {
         if let Some(gone) = self.gone.take() {
             self.of.remove(&gone);
         }
@@ -158,7 +152,7 @@ impl<R: Ord> ReplicaLists<R> {
 
     /// Removes the list of a disconnected replica. The last list stays, so that the agent continues
     /// to measure.
-    pub fn forget(&mut self, replica: R) {
+    pub fn forget(&mut self, replica: Replica) {
         if self.of.len() > 1 {
             self.of.remove(&replica);
         } else {
@@ -234,6 +228,10 @@ mod tests {
         })
     }
 
+    fn replica(index: usize) -> Replica {
+        (index, SocketAddr::from(([10, 0, 0, 1], 5309)))
+    }
+
     fn names(union: &MergedTargets) -> Vec<(&str, bool)> {
         let targets = union.targets.iter();
         targets.map(|t| (&*t.key.node, t.demand)).collect()
@@ -242,20 +240,26 @@ mod tests {
     #[test]
     fn replicas_are_heard_alike_and_demand_of_any_counts() {
         let mut lists = ReplicaLists::default();
-        lists.set(1, list(&[row("a", false), row("b", false)], &[1, 2]));
-        lists.set(2, list(&[row("c", false), row("a", true)], &[3, 1]));
+        lists.set(
+            replica(1),
+            list(&[row("a", false), row("b", false)], &[1, 2]),
+        );
+        lists.set(
+            replica(2),
+            list(&[row("c", false), row("a", true)], &[3, 1]),
+        );
         let union = lists.merge();
         assert_eq!(names(&union), [("a", true), ("c", false), ("b", false)]);
         assert_eq!(
             union.keys.iter().map(|k| k[0]).collect::<Vec<_>>(),
             [1, 3, 2]
         );
-        lists.set(2, list(&[], &[]));
+        lists.set(replica(2), list(&[], &[]));
         assert_eq!(names(&lists.merge()), [("a", false), ("b", false)]);
-        lists.forget(2);
-        lists.forget(1);
+        lists.forget(replica(2));
+        lists.forget(replica(1));
         assert_eq!(names(&lists.merge()), [("a", false), ("b", false)]);
-        lists.set(3, list(&[row("d", true)], &[]));
+        lists.set(replica(3), list(&[row("d", true)], &[]));
         assert_eq!(names(&lists.merge()), [("d", true)]);
     }
 
@@ -263,11 +267,11 @@ mod tests {
     fn no_more_than_32_are_in_turn_and_the_rest_is_counted() {
         let rows: Vec<_> = (0..40).map(|n| row(&format!("n{n}"), n >= 36)).collect();
         let mut lists = ReplicaLists::default();
-        lists.set(1, list(&rows, &[]));
+        lists.set(replica(1), list(&rows, &[]));
         let union = lists.merge();
         assert_eq!((union.targets.len(), union.refused), (36, 4));
         let many: Vec<_> = (0..2_000).map(|n| row(&format!("n{n}"), true)).collect();
-        lists.set(1, list(&many, &[]));
+        lists.set(replica(1), list(&many, &[]));
         let union = lists.merge();
         assert_eq!(
             (union.targets.len(), union.refused),
@@ -295,8 +299,8 @@ mod tests {
             list(&rows.collect::<Vec<_>>(), &[])
         };
         let mut lists = ReplicaLists::default();
-        lists.set(1, of("a"));
-        lists.set(2, of("b"));
+        lists.set(replica(1), of("a"));
+        lists.set(replica(2), of("b"));
         let union = lists.merge();
         let count = |name| {
             names(&union)

@@ -1,28 +1,16 @@
-//! TCP on the port of the UDP socket. A connect shows that the node answers, and how fast.
+//! Serves TCP on the port of the UDP socket. A connect shows that the node answers, and how fast.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{in_flight::TIMEOUT, throughput::ThroughputResponder};
+use crate::throughput::ThroughputResponder;
 
 /// The greatest number of connections that are served at once, if throughput tests are on. Other
 /// connections are accepted and closed.
 const MAX_CONNECTIONS: usize = 16;
-
-pub async fn connect(to: SocketAddr) -> Option<Duration> {
-    let start = Instant::now();
-    let stream = timeout(TIMEOUT, TcpStream::connect(to)).await.ok()?.ok()?;
-    let elapsed = start.elapsed();
-    drop(stream);
-    Some(elapsed)
-}
 
 pub async fn serve(
     listener: TcpListener,

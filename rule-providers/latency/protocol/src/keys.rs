@@ -11,39 +11,23 @@
 
 use ring::{digest, hmac};
 
-/// A key of 32 bytes that is derived from the provider's secret.
-#[derive(Clone, Copy)]
-pub struct DerivedKey(hmac::Tag);
-
-impl DerivedKey {
-    /// Returns the 32 bytes that agents receive.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_ref()
-    }
-
-    /// Returns an HMAC key that signs packets or derives further keys.
-    pub fn signing_key(&self) -> hmac::Key {
-        signing_key(self.as_bytes())
-    }
-}
-
 /// Returns an HMAC-SHA256 key made of a secret or of the bytes of a derived key.
-pub fn signing_key(bytes: &[u8]) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, bytes)
+pub fn signing_key(bytes: impl AsRef<[u8]>) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, bytes.as_ref())
 }
 
-/// Returns the key of the responder whose instance is `UID/BOOT` of its node.
-pub fn responder_key(secret: &hmac::Key, instance: &str) -> DerivedKey {
+/// Returns the key of 32 bytes of the responder whose instance is `UID/BOOT` of its node.
+pub fn responder_key(secret: &hmac::Key, instance: &str) -> hmac::Tag {
     let mut context = hmac::Context::with_key(secret);
     context.update(b"responder");
     context.update(instance.as_bytes());
-    DerivedKey(context.sign())
+    context.sign()
 }
 
-/// Returns the key that signs the packets between an initiator, given by its echo id, and a
+/// Returns the key of 32 bytes that signs the packets between an initiator, given by its echo id, and a
 /// responder.
-pub fn pair_key(responder: &hmac::Key, initiator: u64) -> DerivedKey {
-    DerivedKey(hmac::sign(responder, &initiator.to_be_bytes()))
+pub fn pair_key(responder: &hmac::Key, initiator: u64) -> hmac::Tag {
+    hmac::sign(responder, &initiator.to_be_bytes())
 }
 
 /// Returns the number that identifies an instance in packets: the first eight bytes of the SHA-256
@@ -69,7 +53,7 @@ mod tests {
         // As Python's hmac computes it.
         let responder = responder_key(&signing_key(b"0123456789abcdef"), "uid/boot");
         assert_eq!(
-            hex(responder.as_bytes()),
+            hex(responder.as_ref()),
             "fe68234c80c9e31e6d0f94d90de177ffeef4a819192fe4daf12989486b988539"
         );
     }
@@ -78,8 +62,8 @@ mod tests {
     fn pair_key_is_specific_to_initiator_and_responder() {
         let secret = signing_key(b"0123456789abcdef");
         let key = |from: &str, to: &str| {
-            let responder = responder_key(&secret, to).signing_key();
-            hex(pair_key(&responder, echo_id(from)).as_bytes())
+            let responder = signing_key(responder_key(&secret, to));
+            hex(pair_key(&responder, echo_id(from)).as_ref())
         };
         assert_eq!(key("i", "r"), key("i", "r"));
         assert_ne!(key("i", "r"), key("x", "r"));

@@ -7,5 +7,5 @@
 mod keys;
 mod packet;
 
-pub use keys::{DerivedKey, echo_id, pair_key, responder_key, signing_key};
+pub use keys::{echo_id, pair_key, responder_key, signing_key};
 pub use packet::{Kind, Malformed, PACKET_BYTES, Packet, PacketBytes, is_authentic};

@@ -136,7 +136,7 @@ mod tests {
     use crate::{pair_key, signing_key};
 
     fn pair(responder: &[u8], initiator: u64) -> hmac::Key {
-        pair_key(&signing_key(responder), initiator).signing_key()
+        signing_key(pair_key(&signing_key(responder), initiator))
     }
 
     #[test]

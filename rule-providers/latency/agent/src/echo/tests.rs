@@ -58,7 +58,7 @@ impl Drop for Running {
 }
 
 fn key_of(responder: &[u8], initiator: u64) -> Arc<hmac::Key> {
-    Arc::new(pair_key(&signing_key(responder), initiator).signing_key())
+    Arc::new(signing_key(pair_key(&signing_key(responder), initiator)))
 }
 
 fn until(what: &str, mut check: impl FnMut() -> bool) {

@@ -152,7 +152,7 @@ impl World {
             node: name(to),
             instance: format!("boot-{to}"),
             address: self.relay.address(to).unwrap().to_string(),
-            key: key.as_bytes().to_vec(),
+            key: key.as_ref().to_vec(),
             demand,
         }
     }

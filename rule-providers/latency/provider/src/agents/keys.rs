@@ -155,14 +155,14 @@ impl EchoKeys {
     }
 
     pub(crate) fn pair_key(&self, from: &str, to: &str) -> Vec<u8> {
-        let responder = responder_key(&self.0.load().issued, to).signing_key();
-        pair_key(&responder, echo_id(from)).as_bytes().to_vec()
+        let responder = signing_key(responder_key(&self.0.load().issued, to));
+        pair_key(&responder, echo_id(from)).as_ref().to_vec()
     }
 
     pub(crate) fn responder_keys(&self, instance: &str) -> Vec<Vec<u8>> {
         let secrets = self.0.load();
         let all = secrets.accepted.iter();
-        all.map(|s| responder_key(s, instance).as_bytes().to_vec())
+        all.map(|s| responder_key(s, instance).as_ref().to_vec())
             .collect()
     }
 }
@@ -203,7 +203,7 @@ mod tests {
 
     fn derived(own: &[u8], initiator: &str) -> Vec<u8> {
         let key = pair_key(&signing_key(own), echo_id(initiator));
-        key.as_bytes().to_vec()
+        key.as_ref().to_vec()
     }
 
     #[test]
