@@ -55,8 +55,6 @@ pub struct Network {
     pub(crate) demand: Mutex<DemandedPairs>,
     /// The targets of each instance that the model chose.
     pub(crate) chosen: ArcSwap<ChosenTargets>,
-    /// A number that changes with the echo keys.
-    pub(crate) key_epoch: AtomicU64,
     /// The last probe of each pair (the lesser ID first).
     last_probes: Mutex<HashMap<(InstanceId, InstanceId), ProbeTime>>,
     pub(crate) estimates: ArcSwapOption<PublishedFit>,
@@ -78,7 +76,6 @@ impl Network {
             last_frame: AtomicU64::default(),
             demand: Mutex::default(),
             chosen: ArcSwap::default(),
-            key_epoch: AtomicU64::default(),
             last_probes: Mutex::default(),
             estimates: ArcSwapOption::default(),
             agents_changed: Notify::default(),

@@ -22,7 +22,7 @@ use tonic::{
     server::NamedService,
 };
 
-use super::{AgentService, Outgoing};
+use super::stream::{AgentService, Outgoing};
 
 const METHOD: &str = "Follow";
 /// The longest message of an agent, in bytes: enough for a report of all its targets.

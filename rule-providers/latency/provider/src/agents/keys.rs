@@ -35,20 +35,15 @@ pub enum KeyError {
 }
 
 /// The secrets from which the keys of echoes are derived. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct EchoKeys(Arc<ArcSwap<Secrets>>);
 
+#[derive(Debug)]
 struct Secrets {
     /// The secret from which the keys of initiators are derived.
     issued: hmac::Key,
     /// The secrets whose keys responders accept, newest first.
     accepted: Vec<hmac::Key>,
-}
-
-impl std::fmt::Debug for EchoKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EchoKeys")
-    }
 }
 
 impl EchoKeys {
@@ -199,7 +194,7 @@ fn new_secret(name: &str) -> Result<Secret, KeyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::tests::network_of;
+    use crate::network::tests::{hello, network_of};
 
     fn derived(own: &[u8], initiator: &str) -> Vec<u8> {
         let key = pair_key(&signing_key(own), echo_id(initiator));
@@ -259,7 +254,8 @@ mod tests {
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let keys = EchoKeys::from_file(&path).unwrap();
         let old = keys.pair_key("i", "r");
-        let (network, stop) = (network_of(&[]), CancellationToken::new());
+        let (network, stop) = (network_of(&["i"]), CancellationToken::new());
+        let mut session = network.open_session(&hello("i")).unwrap();
         let followed = (
             keys.clone(),
             Arc::clone(&network),
@@ -271,26 +267,22 @@ mod tests {
             keys.follow_file(&path, &network, &stop).await;
         });
         tokio::task::yield_now().await;
-        let epoch_now = || network.key_epoch.load(std::sync::atomic::Ordering::Relaxed);
 
         std::fs::write(&path, "short").unwrap();
         tokio::time::sleep(ROTATION_STEP).await;
-        assert_eq!(epoch_now(), 0);
+        assert!(!session.targets.has_changed().unwrap());
 
         std::fs::write(&path, "fedcba9876543210").unwrap();
-        let epoch = async |wanted| {
-            let deadline = tokio::time::Instant::now() + ROTATION_STEP * 6;
-            while epoch_now() < wanted {
-                assert!(tokio::time::Instant::now() < deadline, "no new lists");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+        let mut new_list = async || {
+            let sent = tokio::time::timeout(ROTATION_STEP * 6, session.targets.changed());
+            sent.await.expect("a new list").unwrap();
         };
-        epoch(1).await;
+        new_list().await;
         assert_eq!(keys.responder_keys("r").len(), 2);
         assert_eq!(keys.pair_key("i", "r"), old);
-        epoch(2).await;
+        new_list().await;
         assert_ne!(keys.pair_key("i", "r"), old);
-        epoch(3).await;
+        new_list().await;
         assert_eq!(keys.responder_keys("r").len(), 1, "the old one is dropped");
         stop.cancel();
         follower.await.unwrap();

@@ -3,10 +3,11 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
-use tautline_agent_link::{Credentials, RateLimit};
+use tautline_agent_link::{AgentAuth, Credentials, RateLimit};
 use tautline_core::{dns, text};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
@@ -14,13 +15,15 @@ use tautline_proto::latency::{
     from_agent, to_agent,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Instant, sleep_until, timeout},
 };
-use tonic::{Status, Streaming};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status, Streaming};
 
-use super::{AgentService, Outgoing};
+use super::keys::EchoKeys;
 use crate::network::{
+    Network,
     orders::{Measure, Order},
     pair_store::InstanceId,
     sessions::AgentSession,
@@ -30,18 +33,77 @@ use crate::network::{
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of streams whose agents have not proved their identity yet.
+const MAX_UNAUTHENTICATED_STREAMS: usize = 1024;
+const MAX_UNSENT_MESSAGES: usize = 4;
 const MAX_UNANSWERED_ORDERS: usize = 64;
 const MAX_BOOT_ID_BYTES: usize = 64;
 
-pub(super) struct Stream {
-    pub service: AgentService,
-    pub inbound: Streaming<FromAgent>,
-    pub remote: Option<SocketAddr>,
-    pub outbound: mpsc::Sender<Outgoing>,
+/// A message to an agent, or the status that ends its stream. It is boxed because a channel
+/// allocates room for 32 messages.
+pub(super) type Outgoing = Box<Result<ToAgent, Status>>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct AgentService {
+    network: Arc<Network>,
+    auth: Arc<AgentAuth>,
+    keys: EchoKeys,
+    stop: CancellationToken,
+    unauthenticated: Arc<Semaphore>,
+}
+
+impl AgentService {
+    pub fn new(
+        network: Arc<Network>,
+        auth: AgentAuth,
+        keys: EchoKeys,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            network,
+            auth: Arc::new(auth),
+            keys,
+            stop,
+            unauthenticated: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)),
+        }
+    }
+
+    /// Starts a stream and returns the messages to its agent. Fails if too many streams are
+    /// unauthenticated.
+    pub(super) fn follow(
+        &self,
+        request: Request<Streaming<FromAgent>>,
+    ) -> Result<mpsc::Receiver<Outgoing>, Status> {
+        let busy = |_| Status::resource_exhausted("too many agents connect at once; connect again");
+        let permit = Arc::clone(&self.unauthenticated)
+            .try_acquire_owned()
+            .map_err(busy)?;
+        let credentials = Credentials::of(&request);
+        let (sender, messages) = mpsc::channel(MAX_UNSENT_MESSAGES);
+        let stream = Stream {
+            service: self.clone(),
+            remote: request.remote_addr(),
+            inbound: request.into_inner(),
+            outbound: sender.clone(),
+        };
+        tokio::spawn(async move {
+            let ended = stream.run(credentials, permit).await;
+            // The reason is lost if the agent does not take its messages.
+            _ = sender.try_send(Box::new(Err(ended)));
+        });
+        Ok(messages)
+    }
+}
+
+struct Stream {
+    service: AgentService,
+    inbound: Streaming<FromAgent>,
+    remote: Option<SocketAddr>,
+    outbound: mpsc::Sender<Outgoing>,
 }
 
 impl Stream {
-    pub async fn run(mut self, credentials: Credentials, permit: OwnedSemaphorePermit) -> Status {
+    async fn run(mut self, credentials: Credentials, permit: OwnedSemaphorePermit) -> Status {
         // The future is boxed to free its memory once the agent is authenticated.
         let hello = match Box::pin(self.authenticate(credentials)).await {
             Ok(hello) => hello,
@@ -175,7 +237,7 @@ impl Stream {
 
     fn targets(&self, session: &mut AgentSession) -> Option<to_agent::What> {
         let list = session.targets.borrow_and_update().clone()?;
-        let targets = list.targets.iter().map(|t| (t.id, t.demand));
+        let targets = list.iter().map(|t| (t.id, t.demand));
         Some(to_agent::What::Targets(Targets {
             targets: self.with_keys(session, targets),
             echo_id: echo_id(&session.name),

@@ -15,11 +15,7 @@ use super::{
 pub(crate) const MAX_QUEUED_ORDERS: usize = 8;
 
 /// The pairs that an agent measures regularly.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TargetList {
-    pub targets: Arc<[ListedTarget]>,
-    pub key_epoch: u64,
-}
+pub(crate) type TargetList = Arc<[ListedTarget]>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ListedTarget {

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -36,9 +36,11 @@ impl Network {
         self.lists_outdated.notify_one();
     }
 
+    /// Has all agents receive their lists again, with the keys as they are now.
     pub(crate) fn keys_changed(&self) {
-        self.key_epoch.fetch_add(1, Ordering::Relaxed);
-        self.lists_outdated.notify_one();
+        for handle in self.sessions.lock().values() {
+            handle.targets.send_modify(|_| {});
+        }
     }
 
     /// Keeps the lists of all agents up to date; never ends.
@@ -71,7 +73,6 @@ impl Network {
     }
 
     fn update_lists(&self, minute: u64) -> Assignment<InstanceId> {
-        let key_epoch = self.key_epoch.load(Ordering::Relaxed);
         let (demanded, refused): (Vec<(InstanceId, InstanceId)>, usize) = {
             let mut demand = self.demand.lock();
             demand.expire(self.now());
@@ -89,10 +90,7 @@ impl Network {
         let store = self.pairs.lock();
         let address = |id| store.get(id)?.address;
         for (id, handle) in open.iter() {
-            let new = Some(TargetList {
-                targets: list(*id, &chosen, &assignment.targets, address),
-                key_epoch,
-            });
+            let new = Some(list(*id, &chosen, &assignment.targets, address));
             handle.targets.send_if_modified(|list| {
                 let changed = *list != new;
                 if changed {
@@ -113,7 +111,7 @@ fn list(
     chosen: &ChosenTargets,
     demanded: &BTreeMap<InstanceId, Vec<InstanceId>>,
     address: impl Fn(InstanceId) -> Option<SocketAddr>,
-) -> Arc<[ListedTarget]> {
+) -> TargetList {
     let demanded = demanded.get(&id).map(Vec::as_slice).unwrap_or_default();
     let chosen = chosen.get(&id).map(|c| &**c).unwrap_or_default();
     let chosen = chosen.iter().filter(|t| !demanded.contains(t));

@@ -69,7 +69,7 @@ impl AnsweringAgent {
     }
 }
 
-fn hello(node: &str) -> Hello {
+pub(crate) fn hello(node: &str) -> Hello {
     Hello {
         node: node.into(),
         boot_id: "boot".into(),
