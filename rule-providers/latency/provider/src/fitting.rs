@@ -9,7 +9,6 @@ mod state_file;
 mod tests;
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,31 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::network::Network;
 use fitter::Fitter;
+pub use fitter::{DEFAULT_TARGETS, FitSettings};
 
-/// The label that names the rack of a node.
-const RACK: &str = "topology.kubernetes.io/rack";
-/// The default number of nodes that each node measures, in addition to those that rules name.
-pub const DEFAULT_TARGETS: usize = 32;
 const MAX_WAIT: Duration = Duration::from_millis(500);
 const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
-
-/// The settings of predictions and of the measurements for them.
-#[derive(Clone, Debug)]
-pub struct FitSettings {
-    /// The number of nodes that each node measures, in addition to those that rules name.
-    pub targets: usize,
-    /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
-    pub state_file: Option<PathBuf>,
-}
-
-impl Default for FitSettings {
-    fn default() -> Self {
-        Self {
-            targets: DEFAULT_TARGETS,
-            state_file: None,
-        }
-    }
-}
 
 /// Runs fits until `stop`.
 pub(crate) async fn run(network: Arc<Network>, settings: FitSettings, stop: &CancellationToken) {

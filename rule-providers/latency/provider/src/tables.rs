@@ -35,10 +35,6 @@ pub(crate) struct NamespaceRowsTo<'a> {
 }
 
 impl<U: Unit> Tables<U> {
-    pub(crate) fn set_shared(&mut self, table: Arc<PairTable<U>>) {
-        self.shared = table;
-    }
-
     pub(crate) fn set_own(&mut self, namespace: String, table: Arc<PairTable<U>>) {
         let by_namespace = Arc::make_mut(&mut self.by_namespace);
         if table.is_empty() {

@@ -1,5 +1,6 @@
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -8,7 +9,7 @@ use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options};
 
-use super::{FitSettings, RACK, state_file};
+use super::state_file;
 use crate::{
     location::ZONE,
     network::{
@@ -18,7 +19,10 @@ use crate::{
     },
 };
 
+/// The default number of nodes that each node measures, in addition to those that rules name.
+pub const DEFAULT_TARGETS: usize = 32;
 const REGION: &str = "topology.kubernetes.io/region";
+const RACK: &str = "topology.kubernetes.io/rack";
 /// The pause between two fits. The first pauses are shorter: they double from [`FIRST_FIT_PAUSE`].
 const FIT_PAUSE: Duration = Duration::from_secs(10);
 const FIRST_FIT_PAUSE: Duration = Duration::from_secs(1);
@@ -29,6 +33,24 @@ const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// The number of instances whose pairs are read under one lock, for which requests wait.
 const INSTANCES_PER_LOCK: usize = 128;
+
+/// The settings of predictions and of the measurements for them.
+#[derive(Clone, Debug)]
+pub struct FitSettings {
+    /// The number of nodes that each node measures, in addition to those that rules name.
+    pub targets: usize,
+    /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
+    pub state_file: Option<PathBuf>,
+}
+
+impl Default for FitSettings {
+    fn default() -> Self {
+        Self {
+            targets: DEFAULT_TARGETS,
+            state_file: None,
+        }
+    }
+}
 
 pub(super) struct Fitter {
     pub network: Arc<Network>,
@@ -129,7 +151,7 @@ impl Fitter {
             let Some(instance) = store.get(id) else {
                 continue;
             };
-            let labels = labels(&snapshot, &instance.node, RACK);
+            let labels = labels(&snapshot, &instance.node);
             let node = self.model.insert(&instance.name, labels);
             self.by_node.insert(node, id);
             let known = ModelNode {
@@ -198,7 +220,7 @@ impl Fitter {
                 .collect()
         };
         for (id, node) in nodes {
-            let labels = labels(&snapshot, &node, RACK);
+            let labels = labels(&snapshot, &node);
             self.model.relabel(id, labels);
         }
     }
@@ -288,12 +310,12 @@ impl Fitter {
     }
 }
 
-fn labels<'a>(snapshot: &'a Snapshot, node: &str, rack: &str) -> Labels<'a> {
+fn labels<'a>(snapshot: &'a Snapshot, node: &str) -> Labels<'a> {
     let node: Option<&model::Node> = snapshot.node(node).map(Arc::as_ref);
     let label = |key| node?.labels.get(key).filter(|value| !value.is_empty());
     Labels {
         region: label(REGION),
         zone: label(ZONE),
-        rack: label(rack),
+        rack: label(RACK),
     }
 }

@@ -59,11 +59,17 @@ impl NetworkMetrics {
         self.asymmetric.set(counts.asymmetric);
         self.connect.set(counts.connect);
     }
+}
 
-    #[cfg(test)]
-    pub fn reports_refused(&self, reason: &'static str) -> u64 {
-        self.reports_refused
-            .get_or_create(&ReasonLabel { reason })
-            .get()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl NetworkMetrics {
+        pub(crate) fn reports_refused(&self, reason: &'static str) -> u64 {
+            self.reports_refused
+                .get_or_create(&ReasonLabel { reason })
+                .get()
+        }
     }
 }

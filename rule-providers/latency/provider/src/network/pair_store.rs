@@ -14,7 +14,6 @@ use tautline_proto::latency::{Hello, Pair};
 
 pub(crate) use pair::PAIR_RETENTION;
 use pair::{CompactTime, DirectedPair, FRAME_TIMEOUT, REPORT_TIMEOUT, Reporter};
-pub(crate) use read::PairCounts;
 
 /// The maximum number of pairs that an agent measures regularly: the lists of several replicas.
 const MAX_TARGETS: usize = 256;
@@ -75,6 +74,16 @@ pub(crate) struct Changes {
     pub dropped: Vec<(InstanceId, InstanceId)>,
     /// True if an unreachable target was measured again.
     pub regained: bool,
+}
+
+/// The number of pairs in each state. A pair that both nodes measure counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PairCounts {
+    pub fresh: i64,
+    pub unreachable: i64,
+    pub stale: i64,
+    pub asymmetric: i64,
+    pub connect: i64,
 }
 
 /// Returns the target to remove for a new target of the same kind (measured regularly, or for

@@ -1,5 +1,5 @@
-//! A view for reads of many pairs, in which each node's name is looked up once, and the estimates
-//! of the last fit.
+//! Reads of many pairs, in which each node's name is looked up once, and the estimates of the last
+//! fit.
 
 use std::{sync::Arc, time::Instant};
 
@@ -49,11 +49,6 @@ impl PublishedFit {
     }
 }
 
-pub(crate) struct NetworkView<'a> {
-    network: &'a Network,
-    pub names: Names,
-}
-
 /// The instances and the fit to which the names of nodes lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -76,20 +71,17 @@ pub struct PeerRow {
 }
 
 impl Network {
-    pub(crate) fn view(&self) -> NetworkView<'_> {
-        NetworkView {
-            network: self,
-            names: Names {
-                directory: self.pairs.lock().directory(),
-                fit: self.estimates.load_full(),
-            },
+    pub(crate) fn names(&self) -> Names {
+        Names {
+            directory: self.pairs.lock().directory(),
+            fit: self.estimates.load_full(),
         }
     }
 
     /// Returns the round-trip times between a node and all others. This takes some microseconds; at
     /// 5,000 nodes the first row of a node after a fit takes some 100 more.
     pub fn row(&self, peer: &str) -> PeerRow {
-        self.view().row(peer)
+        self.names().row(self, peer)
     }
 }
 
@@ -102,18 +94,15 @@ impl Names {
             fitted: id.and_then(|id| fit?.ids.get(&id).copied()),
         }
     }
-}
 
-impl NetworkView<'_> {
-    pub fn row(&self, peer: &str) -> PeerRow {
-        let id = self.names.directory.get(peer).copied();
-        let now = self.network.now();
-        let measurements = id.map(|id| self.network.pairs.lock().row(id, now));
-        let fit = self.names.fit.as_ref();
+    pub fn row(&self, network: &Network, peer: &str) -> PeerRow {
+        let id = self.directory.get(peer).copied();
+        let measurements = id.map(|id| network.pairs.lock().row(id, network.now()));
+        let fit = self.fit.as_ref();
         PeerRow {
             measurements: measurements.unwrap_or_default().into_iter().collect(),
             estimates: fit.zip(id).and_then(|(fit, id)| fit.row(id)),
-            names: self.names.clone(),
+            names: self.clone(),
         }
     }
 }

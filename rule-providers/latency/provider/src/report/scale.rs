@@ -1,6 +1,6 @@
 //! A logarithmic scale of round-trip times, and its colours.
 
-use super::MatrixReport;
+use super::matrix::MatrixReport;
 
 /// The colour map cividis, which looks the same with and without colour blindness
 /// (Nuñez, Anderton and Renslow, 2018, <https://doi.org/10.1371/journal.pone.0199239>).

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use super::{
-    Basis, By, Cell, Direction, EffectiveRtt, End, Estimated, MatrixReport, PairReport, State,
+    matrix::{By, Cell, MatrixReport},
+    model::{Basis, Direction, EffectiveRtt, End, Estimated, State},
+    pair::PairReport,
     units::{age, exact, percent, short},
 };
 

@@ -46,11 +46,17 @@ impl AnswerMetrics {
             counter.inc_by(pairs as u64);
         }
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn verifications(&self, outcome: &'static str) -> u64 {
-        self.verifications
-            .get_or_create(&OutcomeLabel { outcome })
-            .get()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl AnswerMetrics {
+        pub(crate) fn verifications(&self, outcome: &'static str) -> u64 {
+            self.verifications
+                .get_or_create(&OutcomeLabel { outcome })
+                .get()
+        }
     }
 }

@@ -22,11 +22,11 @@ use crate::{
     location::{each_two, location},
     tables::{Tables, table::Bandwidth as BandwidthUnit},
 };
-pub(crate) use capacity::RULE;
 use capacity::{
     Bottleneck, OthersReservations, left, others_reservations, push_bits, push_left,
     requested_rates,
 };
+pub(crate) use reservations::RULE;
 use reservations::{Reservations, RowKey, row_key};
 use transfers::Transfers;
 

@@ -1,4 +1,4 @@
-//! What all rules need: the data that they answer from, and the limits of their questions.
+//! The data that all rules answer from, and the limits of their questions.
 
 use std::{
     collections::BTreeSet,

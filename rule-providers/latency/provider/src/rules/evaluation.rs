@@ -233,10 +233,7 @@ fn evaluate_pair(
 }
 
 fn windows(stats: &RttStats) -> Vec<u64> {
-    match stats.windows.as_slice() {
-        [] => vec![micros(stats.median)],
-        windows => windows.iter().map(|w| micros(*w)).collect(),
-    }
+    stats.windows.iter().copied().map(micros).collect()
 }
 
 #[cfg(test)]

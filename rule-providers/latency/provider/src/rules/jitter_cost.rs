@@ -123,22 +123,20 @@ pub(crate) fn cost(
         eligible_nodes,
         ..
     } = request;
-    let view = context.network.view();
+    let names = context.network.names();
     let peers: Vec<(String, PeerRow)> = peer_nodes
         .into_iter()
         .map(|peer| {
-            let row = view.row(&peer);
+            let row = names.row(context.network, &peer);
             (peer, row)
         })
         .collect();
     let candidates: Vec<CandidateJitter<'_>> = eligible_nodes
         .iter()
-        .map(|n| candidate(n, view.names.find(n), &peers))
+        .map(|n| candidate(n, names.find(n), &peers))
         .collect();
     for peer in peers.iter().filter(|(peer, _)| may_demand(peer)) {
-        let nodes = eligible_nodes
-            .iter()
-            .map(|n| (n.as_str(), view.names.find(n)));
+        let nodes = eligible_nodes.iter().map(|n| (n.as_str(), names.find(n)));
         for node in nearest_without_samples(peer, nodes) {
             context
                 .network

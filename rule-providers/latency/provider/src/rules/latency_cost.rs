@@ -44,18 +44,18 @@ fn matrix(
     let tables = tables.for_namespace(Some(namespace));
     let locate = |node| tables.locate(&snapshot, node);
     let measuring = context.network.is_measuring();
-    let view = measuring.then(|| context.network.view());
+    let names = measuring.then(|| context.network.names());
     let columns: Vec<PeerRtts<'_>> = peers
         .iter()
         .map(|peer| {
-            let row = view.as_ref().map(|view| view.row(peer));
+            let row = (names.as_ref()).map(|names| names.row(context.network, peer));
             PeerRtts::new(locate(peer), tables, row)
         })
         .collect();
     let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
     for node in &nodes {
         let from = locate(node);
-        let found = view.as_ref().map(|view| view.names.find(node));
+        let found = names.as_ref().map(|names| names.find(node));
         let found = found.unwrap_or_default();
         rtts.extend(columns.iter().map(|column| column.found_rtt(from, found)));
     }

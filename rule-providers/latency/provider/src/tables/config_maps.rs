@@ -136,7 +136,7 @@ impl<U: Unit> ConfigMapTables<U> {
         if !trusted.is_empty() {
             let all = self.namespaces.iter();
             let trusted = all.filter(|(name, _)| self.trusted.contains(name));
-            self.tables.set_shared(table(trusted.map(|(_, n)| n)));
+            self.tables.shared = table(trusted.map(|(_, n)| n));
         }
         for name in own {
             let table = table(self.namespaces.get(&name).into_iter());

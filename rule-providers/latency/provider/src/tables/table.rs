@@ -1,9 +1,12 @@
 //! A table of values between nodes and zones, in CSV: `from,to,rtt`, then `node-1,node-2,180us`.
 
-use std::{marker::PhantomData, time::Duration};
+use std::marker::PhantomData;
 
 use hashbrown::{HashMap, hash_map::Entry};
-use tautline_core::{duration, quantity};
+use tautline_core::{
+    duration::{self, DurationError},
+    quantity::{self, QuantityError},
+};
 
 use crate::location::Location;
 
@@ -14,7 +17,16 @@ pub trait Unit: Copy + std::fmt::Debug + Default + Send + Sync + 'static {
     const HEADER: &'static str;
     const FORM: &'static str;
 
-    fn parse(text: &str) -> Result<u64, String>;
+    fn parse(text: &str) -> Result<u64, ValueError>;
+}
+
+/// The error of a text that is not a value of a table.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueError {
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
 }
 
 /// The unit of round-trip times: values are in microseconds.
@@ -29,9 +41,9 @@ impl Unit for RoundTrip {
     const HEADER: &'static str = "from,to,rtt";
     const FORM: &'static str = "FROM,TO,RTT with an RTT such as 12ms";
 
-    fn parse(text: &str) -> Result<u64, String> {
-        let rtt: Duration = duration::parse(text).map_err(|e| e.to_string())?;
-        Ok(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX))
+    fn parse(text: &str) -> Result<u64, ValueError> {
+        let micros = duration::parse(text)?.as_micros();
+        Ok(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }
 
@@ -39,9 +51,8 @@ impl Unit for Bandwidth {
     const HEADER: &'static str = "from,to,bits_per_second";
     const FORM: &'static str = "FROM,TO,BITS_PER_SECOND with a number such as 10G";
 
-    fn parse(text: &str) -> Result<u64, String> {
-        let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
-        Ok(milli.unsigned_abs() / 1_000)
+    fn parse(text: &str) -> Result<u64, ValueError> {
+        Ok(quantity::parse_milli(text)?.unsigned_abs() / 1_000)
     }
 }
 
@@ -120,7 +131,7 @@ fn row<U: Unit>(number: usize, line: &str) -> Result<Row<'_>, TableError> {
     if from.is_empty() || to.is_empty() {
         return Err(error("a name is empty".into()));
     }
-    let value = U::parse(text).map_err(error)?;
+    let value = U::parse(text).map_err(|e| error(e.to_string()))?;
     Ok(Row { from, to, value })
 }
 

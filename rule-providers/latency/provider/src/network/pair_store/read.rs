@@ -3,20 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    InstanceId, PairStore,
+    InstanceId, PairCounts, PairStore,
     pair::{DirectedPair, combined},
 };
 use crate::measurement::Measurement;
-
-/// The number of pairs in each state. A pair that both nodes measure counts once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PairCounts {
-    pub fresh: i64,
-    pub unreachable: i64,
-    pub stale: i64,
-    pub asymmetric: i64,
-    pub connect: i64,
-}
 
 impl PairStore {
     fn pair(&self, from: InstanceId, to: InstanceId) -> Option<&DirectedPair> {

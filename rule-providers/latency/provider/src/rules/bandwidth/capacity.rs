@@ -3,26 +3,15 @@
 use std::fmt::Write;
 
 use hashbrown::HashMap;
-use tautline_core::quantity;
 use tautline_sdk::{ProviderError, Rule};
 
-use super::reservations::{Reservation, ReservedView, RowKey, row_key};
+use super::reservations::{Reservation, ReservedView, RowKey, parse_bits, row_key};
 use crate::{network::Network, tables::table::Row};
-
-pub(crate) const RULE: &str = "bandwidth";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestedRates {
     pub wanted: u64,
     pub least: Option<u64>,
-}
-
-/// Parses a Kubernetes quantity of bits per second; returns `None` for an empty text.
-pub(super) fn parse_bits(text: &str) -> Result<Option<u64>, quantity::QuantityError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    quantity::parse_milli(text).map(|milli| Some(milli.unsigned_abs() / 1_000))
 }
 
 pub(super) fn requested_rates(rule: &Rule) -> Result<RequestedRates, ProviderError> {

@@ -18,10 +18,10 @@ use tautline_core::{
     constraints,
     index::OfferEntry,
     model::{Offer, key},
+    quantity,
 };
 use tautline_sdk::Reference;
 
-use super::capacity::{RULE, parse_bits};
 use crate::{
     location::{each_two, location, node_of, node_of_pod},
     tables::{
@@ -30,7 +30,16 @@ use crate::{
     },
 };
 
+pub(crate) const RULE: &str = "bandwidth";
 const MAX_VIEWS: usize = 64;
+
+/// Parses a Kubernetes quantity of bits per second; returns `None` for an empty text.
+pub(super) fn parse_bits(text: &str) -> Result<Option<u64>, quantity::QuantityError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    quantity::parse_milli(text).map(|milli| Some(milli.unsigned_abs() / 1_000))
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reservation {
