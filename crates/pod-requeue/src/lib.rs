@@ -76,15 +76,18 @@ impl PodRequeue {
     /// Runs until `stop`. Requeues no pods while `is_active` returns false: another process does
     /// it.
     pub async fn run(self, is_active: impl Fn() -> bool, stop: CancellationToken) {
+        stop.run_until_cancelled(self.requeue_pods(is_active)).await;
+    }
+
+    async fn requeue_pods(&self, is_active: impl Fn() -> bool) {
         let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
         loop {
             let before = *changes.borrow_and_update();
-            let cause = tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(PLAN_INTERVAL) => "costs",
-                cause = next_cause(&mut changes, before) => cause,
-            };
+            let cause = next_cause(&mut changes, before);
+            let cause = tokio::time::timeout(PLAN_INTERVAL, cause)
+                .await
+                .unwrap_or("costs");
             let snapshot = self.store.snapshot();
             let count = i64::try_from(snapshot.rejected_count()).unwrap_or(i64::MAX);
             self.metrics.rejected_pods.set(count);
@@ -95,19 +98,12 @@ impl PodRequeue {
             }
             let batch = rejected.next_batch(snapshot.rejected());
             // The calls are concurrent, so that no pod waits for the slow provider of another pod.
-            let planned = join_all(batch.iter().map(|pod| self.usable_nodes(pod)));
-            let usable_nodes = tokio::select! {
-                () = stop.cancelled() => return,
-                usable_nodes = planned => usable_nodes,
-            };
+            let usable_nodes = join_all(batch.iter().map(|pod| self.usable_nodes(pod))).await;
             for (pod, usable) in batch.iter().zip(usable_nodes) {
                 match usable {
                     None => rejected.no_usable_node(&pod.uid),
                     Some(usable) if rejected.should_requeue(&pod.uid, usable) => {
-                        tokio::select! {
-                            () = stop.cancelled() => return,
-                            () = self.requeue(pod, cause) => {}
-                        }
+                        self.requeue(pod, cause).await;
                     }
                     Some(_) => {}
                 }
