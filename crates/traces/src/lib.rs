@@ -30,7 +30,6 @@ mod settings;
 mod span;
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -59,7 +58,7 @@ pub struct TraceError(String);
 
 /// Starts the spans of a process and sends them to the collector; off by default. It is cheap to
 /// clone, and clones share the queue.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Arc<Pipeline>>);
 
 /// The span of a request's caller, and the time at which the request arrived.
@@ -81,16 +80,10 @@ impl Caller {
     }
 }
 
+#[derive(Debug)]
 struct Pipeline {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
-}
-
-impl fmt::Debug for Traces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_on = self.0.is_some();
-        f.debug_struct("Traces").field("is_on", &is_on).finish()
-    }
 }
 
 impl Traces {
@@ -137,25 +130,15 @@ impl Traces {
         }
     }
 
-    /// Sends the spans that are in the queue now.
-    pub async fn flush(&self) {
-        self.wait(|provider| _ = provider.force_flush()).await;
-    }
-
     /// Sends the spans in the queue, and turns traces off. Takes at most a few seconds.
     pub async fn end(self) {
-        self.wait(|provider| _ = provider.shutdown_with_timeout(FLUSH_TIMEOUT))
-            .await;
-    }
-
-    /// Makes a call of the SDK on a thread of its own, because the SDK's calls block.
-    async fn wait(&self, call: impl FnOnce(SdkTracerProvider) + Send + 'static) {
-        let Some(pipeline) = &self.0 else {
+        let Some(pipeline) = self.0 else {
             return;
         };
-        let provider = pipeline.provider.clone();
-        let called = tokio::task::spawn_blocking(move || call(provider));
-        _ = tokio::time::timeout(2 * FLUSH_TIMEOUT, called).await;
+        // The SDK's call blocks.
+        let end = move || pipeline.provider.shutdown_with_timeout(FLUSH_TIMEOUT);
+        let ended = tokio::task::spawn_blocking(end);
+        _ = tokio::time::timeout(2 * FLUSH_TIMEOUT, ended).await;
     }
 }
 

@@ -150,8 +150,8 @@ async fn filter_has_a_span_with_one_below_it_for_each_providers_call() {
     world.post("/filter", &traceparent(), "web").await;
     // An ungoverned pod.
     world.post("/filter", &traceparent(), "other").await;
-    of_provider.flush().await;
-    traces.flush().await;
+    of_provider.end().await;
+    traces.end().await;
     let spans = collector.wait_for(4).await;
     assert_eq!(spans.len(), 4, "{spans:#?}");
     assert!(spans.iter().all(|s| s.trace == TRACE), "{spans:#?}");
@@ -229,7 +229,7 @@ async fn nothing_is_sent_without_a_collector() {
     let of_provider = Traces::start("latency-provider", Some(&url)).unwrap();
     let world = world(&off, &of_provider).await;
     world.post("/filter", &traceparent(), "web").await;
-    of_provider.flush().await;
+    of_provider.end().await;
     let spans = collector.wait_for(1).await;
     // The call has no header, so this span begins a trace.
     let [span] = &spans[..] else {
