@@ -49,34 +49,31 @@ pub(crate) fn find<'a>(pod: &'a Value, name: &str) -> Result<Option<Found<'a>>, 
 /// Returns the ratio that the annotations give. All annotations must be valid, even if another one
 /// takes precedence.
 pub(crate) fn ratio(pod: &Value) -> Result<Option<(i64, Source)>, Refusal> {
-    let by_number = match find(pod, "slice-ratio")? {
-        None => None,
-        Some(Found { key, value }) => {
-            let parsed = value.parse::<i64>().ok();
-            let in_range = parsed.filter(|n| (1..=MAX_RATIO).contains(n));
-            let number = in_range.ok_or_else(|| {
-                Refusal(format!(
-                    "annotation {key} is {}; write a whole number from 1 to {MAX_RATIO}",
-                    quoted(value)
-                ))
-            })?;
-            Some((number, Source::Annotation(key)))
-        }
-    };
-    let by_workload = match find(pod, "workload-type")? {
-        None => None,
-        Some(Found { key, value }) => {
-            let number = workload_ratio(value).ok_or_else(|| {
-                Refusal(format!(
-                    "annotation {key} is {}; write {}",
-                    quoted(value),
-                    workloads()
-                ))
-            })?;
-            Some((number, Source::Annotation(key)))
-        }
-    };
+    let number = |value: &str| value.parse().ok().filter(|n| (1..=MAX_RATIO).contains(n));
+    let by_number = ratio_by(pod, "slice-ratio", number, || {
+        format!("a whole number from 1 to {MAX_RATIO}")
+    })?;
+    let by_workload = ratio_by(pod, "workload-type", workload_ratio, workloads)?;
     Ok(by_number.or(by_workload))
+}
+
+fn ratio_by(
+    pod: &Value,
+    name: &str,
+    parse: impl Fn(&str) -> Option<i64>,
+    valid: impl Fn() -> String,
+) -> Result<Option<(i64, Source)>, Refusal> {
+    let Some(Found { key, value }) = find(pod, name)? else {
+        return Ok(None);
+    };
+    match parse(value) {
+        Some(ratio) => Ok(Some((ratio, Source::Annotation(key)))),
+        None => Err(Refusal(format!(
+            "annotation {key} is {}; write {}",
+            quoted(value),
+            valid()
+        ))),
+    }
 }
 
 #[cfg(test)]

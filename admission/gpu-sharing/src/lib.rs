@@ -33,6 +33,4 @@ fn workload_ratio(workload: &str) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod fixtures;
-#[cfg(test)]
-mod properties;
+mod tests;

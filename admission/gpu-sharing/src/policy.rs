@@ -55,14 +55,14 @@ pub enum PolicyError {
     #[error("it is no JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A value has a wrong type.
-    #[error("{at} is {found}; write {wanted}")]
+    #[error("{at} is {found}; write {expected}")]
     Form {
         /// The path of the value, such as `rules[0].sliceRatio`.
         at: String,
         /// The value, on one line and shortened.
         found: String,
         /// The type to write instead.
-        wanted: &'static str,
+        expected: &'static str,
     },
 }
 
@@ -135,10 +135,10 @@ impl Policy {
             rule.workload = string(|| format!("{name}.{}", FIELDS[2]), workload)?.to_owned();
         }
         if let Some(ratio) = field(from, FIELDS[3]) {
-            rule.ratio = ratio.as_i64().ok_or_else(|| PolicyError::Form {
-                at: format!("{name}.{}", FIELDS[3]),
-                found: shown(ratio),
-                wanted: "a whole number, without quotes",
+            let number = ratio.as_i64();
+            rule.ratio = number.ok_or_else(|| {
+                let at = format!("{name}.{}", FIELDS[3]);
+                form(at, ratio, "a whole number, without quotes")
             })?;
         }
         if let Some(what) = rule.fault() {
@@ -222,28 +222,26 @@ fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 }
 
 fn object<'a>(at: &str, value: &'a Value) -> Result<&'a Map<String, Value>, PolicyError> {
-    value.as_object().ok_or_else(|| PolicyError::Form {
-        at: at.to_owned(),
-        found: shown(value),
-        wanted: "an object, {...}",
-    })
+    let object = value.as_object();
+    object.ok_or_else(|| form(at.to_owned(), value, "an object, {...}"))
 }
 
-fn list<'a>(at: &str, value: &'a Value) -> Result<&'a [Value], PolicyError> {
-    let list = value.as_array().map(Vec::as_slice);
-    list.ok_or_else(|| PolicyError::Form {
-        at: at.to_owned(),
-        found: shown(value),
-        wanted: "a list, [...]",
-    })
+fn list<'a>(at: &str, value: &'a Value) -> Result<&'a Vec<Value>, PolicyError> {
+    let list = value.as_array();
+    list.ok_or_else(|| form(at.to_owned(), value, "a list, [...]"))
 }
 
 fn string(at: impl FnOnce() -> String, value: &Value) -> Result<&str, PolicyError> {
-    value.as_str().ok_or_else(|| PolicyError::Form {
-        at: at(),
+    let text = value.as_str();
+    text.ok_or_else(|| form(at(), value, "a text, in quotes"))
+}
+
+fn form(at: String, value: &Value, expected: &'static str) -> PolicyError {
+    PolicyError::Form {
+        at,
         found: shown(value),
-        wanted: "a text, in quotes",
-    })
+        expected,
+    }
 }
 
 #[cfg(test)]

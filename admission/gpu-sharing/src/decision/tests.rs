@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixtures::{POLICY, annotated, mutation, of, patched, pod, policy, refusal};
+use crate::tests::fixtures::{POLICY, annotated, mutation, of, patched, pod, policy, refusal};
 
 fn with(pod: &Value, key: &str, value: &str) -> Value {
     let mut pod = pod.clone();

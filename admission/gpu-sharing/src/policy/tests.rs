@@ -12,7 +12,7 @@ fn place(policy: &Policy, namespace: &str, labels: &Value) -> Option<usize> {
 
 #[test]
 fn the_first_match_wins() {
-    let policy = parse(crate::fixtures::POLICY);
+    let policy = parse(crate::tests::fixtures::POLICY);
     let none = json!({});
     let inference = json!({"cast-slice/workload": "inference", "gpu": "shared"});
     assert_eq!(place(&policy, "gpu-lab", &none), Some(0));

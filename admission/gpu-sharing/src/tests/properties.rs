@@ -3,7 +3,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Decision, MAX_RATIO, Names, Policy, Source, Unchanged, WORKLOADS, decide,
-    fixtures::{mutation, patched},
+    tests::fixtures::{mutation, patched},
 };
 
 /// A container's resources, with cards and units in limits, requests or both.
@@ -136,7 +136,7 @@ proptest! {
             rule
         }).collect();
         let policy = Policy::parse(&json!({"rules": list}).to_string()).unwrap();
-        let mut pod = crate::fixtures::pod("1");
+        let mut pod = crate::tests::fixtures::pod("1");
         if let Some(l) = label {
             pod["metadata"]["labels"] = json!({"l": l.to_string()});
         }
@@ -160,7 +160,7 @@ proptest! {
         rule_ratio in 0..=MAX_RATIO, rule_workload in option::of(0usize..4),
         opted_in in any::<bool>(),
     ) {
-        let mut pod = crate::fixtures::pod("1");
+        let mut pod = crate::tests::fixtures::pod("1");
         let annotations = &mut pod["metadata"]["annotations"];
         if opted_in {
             annotations["castops.io/optimize"] = json!("true");
