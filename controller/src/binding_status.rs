@@ -18,7 +18,7 @@ use crate::{binding_spec::BindingStatus, evaluation::Evaluation};
 const COMPLIANT: &str = "Compliant";
 /// The condition for working evaluations. It is True if the binding's rules could be evaluated, and
 /// False if they could not be since the last transition.
-const READY: &str = "Ready";
+pub(crate) const READY: &str = "Ready";
 
 /// The difference between two statuses of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +77,22 @@ pub(crate) fn next_status(
         (None, Compliance::Limit) => ("True", "WithinLimit"),
         (None, other) => ("Unknown", other.name()),
     };
-    let compliant = condition(before, COMPLIANT, status, reason, out_of_range, now);
+    let (conditions, none) = (&before.conditions, String::new());
+    let compliant = condition(
+        conditions,
+        COMPLIANT,
+        status,
+        reason,
+        none,
+        out_of_range,
+        now,
+    );
     let (status, reason) = match state.error_since {
         Some(_) => ("False", "Error"),
         None => ("True", "Evaluated"),
     };
-    let ready = condition(before, READY, status, reason, state.error_since, now);
+    let (since, none) = (state.error_since, String::new());
+    let ready = condition(conditions, READY, status, reason, none, since, now);
     BindingStatus {
         compliance,
         first_reason: evaluation.first_reason,
@@ -97,15 +107,18 @@ pub(crate) fn next_status(
     }
 }
 
-fn condition(
-    before: &BindingStatus,
+/// Returns a condition. Its transition was at `since`, or else at that of the same condition in
+/// `before` if the status is the same, or else now.
+pub(crate) fn condition(
+    before: &[Condition],
     type_: &str,
     status: &str,
     reason: &str,
+    message: String,
     since: Option<UnixTime>,
     now: UnixTime,
 ) -> Condition {
-    let before = before.conditions.iter().find(|c| c.type_ == type_);
+    let before = before.iter().find(|c| c.type_ == type_);
     let unchanged = before.filter(|c| c.status == status);
     let transition = match (since, unchanged) {
         (Some(since), _) => to_api_time(since),
@@ -116,7 +129,7 @@ fn condition(
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: String::new(),
+        message,
         last_transition_time: transition,
         observed_generation: None,
     }

@@ -18,7 +18,7 @@ pub(crate) mod release;
 pub(crate) mod violations;
 pub(crate) mod watch_bindings;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use parking_lot::Mutex;
@@ -31,6 +31,13 @@ use tautline_runtime::{
 use tokio::sync::{Semaphore, watch};
 
 use crate::{config::Config, decisions::Decisions, metrics::Metrics, violations::ViolationTracker};
+
+/// The longest time for one call to the API server.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The shortest time between two warnings as Kubernetes events of one reason on one object.
+const WARNING_PERIOD: Duration = Duration::from_secs(300);
+/// The maximum number of binding events that are applied together.
+const MAX_BATCH_EVENTS: usize = 256;
 
 /// The configuration, clients and state that the executor's tasks share.
 pub(crate) struct Context {

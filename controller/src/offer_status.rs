@@ -1,6 +1,5 @@
 //! Builds an offer's status: the number of its bindings, their compliance, and problems.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
     Snapshot,
@@ -12,7 +11,10 @@ use tautline_core::{
     text,
 };
 
-use crate::{binding_status::to_api_time, reconciler::KindStates};
+use crate::{
+    binding_status::{self, READY},
+    reconciler::KindStates,
+};
 
 /// The limit for messages, which contain names of targets and policies that tenants chose.
 const MAX_MESSAGE_CHARS: usize = 8192;
@@ -165,24 +167,14 @@ pub(crate) fn exceeded(grant: &Grant, limits: &BindingLimits) -> Option<(&'stati
 pub(crate) fn status(
     name: &str,
     bindings: &BindingSummary<'_>,
-    condition: OfferCondition,
+    ready: OfferCondition,
     before: &ConstraintPolicyOfferStatus,
     now: UnixTime,
 ) -> ConstraintPolicyOfferStatus {
-    let status = if condition.ready { "True" } else { "False" };
-    let old = before.conditions.iter().find(|c| c.type_ == "Ready");
-    let since = match old {
-        Some(old) if old.status == status => old.last_transition_time.clone(),
-        _ => to_api_time(now),
-    };
-    let ready = Condition {
-        type_: "Ready".to_owned(),
-        status: status.to_owned(),
-        reason: condition.reason.to_owned(),
-        message: text::sanitize(&condition.message, MAX_MESSAGE_CHARS).into_owned(),
-        last_transition_time: since,
-        observed_generation: None,
-    };
+    let status = if ready.ready { "True" } else { "False" };
+    let message = text::sanitize(&ready.message, MAX_MESSAGE_CHARS).into_owned();
+    let (conditions, reason) = (&before.conditions, ready.reason);
+    let ready = binding_status::condition(conditions, READY, status, reason, message, None, now);
     let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     ConstraintPolicyOfferStatus {
         binding_count: number(bindings.existing),

@@ -35,7 +35,6 @@ pub(crate) struct Reports {
     offers: BTreeMap<Key, Offer>,
     /// The rows by the key of the binding, each with the key of its offer.
     rows: HashMap<Key, (Key, Row)>,
-    due: BTreeSet<(Instant, Key)>,
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -101,36 +100,31 @@ impl Reports {
             }
         }
         let gone = |(key, _): &(&Key, &mut Offer)| !listed.contains(*key);
-        for (key, offer) in self.offers.iter_mut().filter(gone) {
-            offer.uid = Arc::default();
-            if let Some(due) = offer.due.take() {
-                self.due.remove(&(due, Arc::clone(key)));
-            }
+        for (_, offer) in self.offers.iter_mut().filter(gone) {
+            (offer.uid, offer.due) = (Arc::default(), None);
         }
         self.offers
             .retain(|_, offer| !offer.uid.is_empty() || !offer.bindings.is_empty());
     }
 
-    /// Schedules a write of every report, as another replica may have led.
-    pub(crate) fn restart(&mut self, now: Instant) {
-        (self.failures, self.not_before) = (0, None);
-        for offer in self.offers.values_mut() {
-            offer.written = None;
-        }
-        let all: Vec<Key> = self.offers.keys().cloned().collect();
-        all.iter().for_each(|key| self.schedule(key, now));
-    }
-
     /// Returns the time of the next write.
     pub(crate) fn next_time(&self) -> Option<Instant> {
-        let (due, _) = self.due.first()?;
-        Some(self.not_before.map_or(*due, |at| at.max(*due)))
+        let (due, _) = self.first_due()?;
+        Some(self.not_before.map_or(due, |at| at.max(due)))
+    }
+
+    fn first_due(&self) -> Option<(Instant, &Key)> {
+        let due = self
+            .offers
+            .iter()
+            .filter_map(|(key, o)| Some((o.due?, key)));
+        due.min()
     }
 
     /// Returns the next report that is due and differs from what was written last.
     pub(crate) fn next_write(&mut self, now: Instant) -> Option<Write> {
         while self.next_time().is_some_and(|at| at <= now) {
-            let (_, key) = self.due.pop_first()?;
+            let key = Arc::clone(self.first_due()?.1);
             let offer = self.offers.get_mut(&key)?;
             offer.due = None;
             let Some((namespace, name)) = key.split_once('/') else {
@@ -206,13 +200,8 @@ impl Reports {
         let Some(offer) = self.offers.get_mut(key).filter(|o| !o.uid.is_empty()) else {
             return;
         };
-        let at = offer
-            .last_write
-            .map_or(now, |last| now.max(last + MIN_WRITE_INTERVAL));
-        if let Some(before) = offer.due.replace(at) {
-            self.due.remove(&(before, Arc::clone(key)));
-        }
-        self.due.insert((at, Arc::clone(key)));
+        let last = offer.last_write;
+        offer.due = Some(last.map_or(now, |last| now.max(last + MIN_WRITE_INTERVAL)));
     }
 }
 

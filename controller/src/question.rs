@@ -17,6 +17,7 @@ pub(crate) struct Question {
     pub policies: Vec<PolicyQuestion>,
     /// The `namespace/name` of each provider, without duplicates.
     pub providers: Vec<Arc<str>>,
+    /// A hash of the rules, their providers, and the providers' addresses.
     pub fingerprint: u64,
 }
 
@@ -30,60 +31,34 @@ pub(crate) struct PolicyQuestion {
 
 impl Question {
     pub(crate) fn new(snapshot: &Snapshot, trusted: &TrustedNamespaces, offer: &Offer) -> Self {
-        let mut providers = Vec::new();
-        let policies = offer
-            .policies
-            .iter()
-            .map(|name| PolicyQuestion {
-                policy: Arc::clone(name),
-                rules: snapshot.policy(&offer.namespace, name).map(|policy| {
-                    let with_provider = |rule: &Rule| {
-                        let service = provider(snapshot, trusted, offer, rule);
-                        let name = service.map(|s| key(&s.namespace, &s.name).into());
-                        providers.extend(name);
-                        (rule.clone(), service.cloned())
-                    };
-                    policy.rules.iter().map(with_provider).collect()
-                }),
-            })
-            .collect();
-        providers.sort_unstable();
-        providers.dedup();
-        Self {
-            policies,
-            providers,
-            fingerprint: fingerprint(snapshot, trusted, offer),
-        }
-    }
-}
-
-/// Returns a hash of the offer's rules, their providers, and the providers' addresses. It costs
-/// less than a [`Question`], and is compared for every offer when any EndpointSlice changes.
-pub(crate) fn fingerprint(snapshot: &Snapshot, trusted: &TrustedNamespaces, offer: &Offer) -> u64 {
-    let mut hash = DefaultHasher::new();
-    for name in &offer.policies {
-        let Some(policy) = snapshot.policy(&offer.namespace, name) else {
-            continue;
-        };
-        for rule in &policy.rules {
+        let (mut names, mut hash) = (Vec::new(), DefaultHasher::new());
+        let mut with_provider = |rule: &Rule| {
+            let namespace = &offer.namespace;
+            let service = providers::choose_provider(snapshot, &rule.name, namespace, trusted);
             rule.hash(&mut hash);
-            if let Some(service) = provider(snapshot, trusted, offer, rule) {
+            if let Some(service) = service {
                 (&service.namespace, &service.name, service.tls_required).hash(&mut hash);
                 let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
                 providers::addresses(service, slices, PROVIDER_PORT).hash(&mut hash);
+                names.push(key(&service.namespace, &service.name).into());
             }
+            (rule.clone(), service.cloned())
+        };
+        let policies = offer.policies.iter().map(|name| PolicyQuestion {
+            policy: Arc::clone(name),
+            rules: snapshot
+                .policy(&offer.namespace, name)
+                .map(|policy| policy.rules.iter().map(&mut with_provider).collect()),
+        });
+        let policies = policies.collect();
+        names.sort_unstable();
+        names.dedup();
+        Self {
+            policies,
+            providers: names,
+            fingerprint: hash.finish(),
         }
     }
-    hash.finish()
-}
-
-fn provider<'a>(
-    snapshot: &'a Snapshot,
-    trusted: &TrustedNamespaces,
-    offer: &Offer,
-    rule: &Rule,
-) -> Option<&'a Arc<Service>> {
-    providers::choose_provider(snapshot, &rule.name, &offer.namespace, trusted)
 }
 
 #[cfg(test)]

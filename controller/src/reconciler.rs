@@ -31,15 +31,16 @@ impl BindingReconciler {
             }
             Event::Cluster(change) => self.apply_cluster_change(change, now.instant),
             Event::Kinds(kinds) => self.apply_kinds(kinds, now.instant),
-            Event::Leadership(leadership) => self.apply_leadership(leadership, now.instant),
-            // Results from an earlier term are ignored.
-            Event::Evaluated(evaluate, evaluation) if self.has_term() => {
-                self.evaluated(&evaluate, evaluation, now);
+            Event::Leadership(leadership) => {
+                let begins = !self.has_term();
+                self.leadership = leadership;
+                if begins {
+                    self.begin_term(now.instant);
+                }
             }
-            Event::Written(write, result) if self.has_term() => {
-                self.written(write, result, now.instant);
-            }
-            Event::Evaluated(..) | Event::Written(..) | Event::Tick => {}
+            Event::Evaluated(evaluate, evaluation) => self.evaluated(&evaluate, evaluation, now),
+            Event::Written(write, result) => self.written(write, result, now.instant),
+            Event::Tick => {}
         }
         if self.leadership == Leadership::Leading {
             self.start_due_work(now.instant);
@@ -62,15 +63,5 @@ impl BindingReconciler {
     /// Returns the number of bindings that are due and wait for a provider's slot.
     pub(crate) fn waiting(&self) -> usize {
         self.limiter.waiting()
-    }
-
-    fn apply_leadership(&mut self, leadership: Leadership, now: Instant) {
-        let had_term = self.has_term();
-        self.leadership = leadership;
-        match (had_term, self.has_term()) {
-            (false, true) => self.begin_term(now),
-            (true, false) => self.end_term(),
-            _ => {}
-        }
     }
 }

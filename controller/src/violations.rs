@@ -150,11 +150,8 @@ impl OfferViolations {
             let name = Arc::clone(&v.binding.name);
             (v.last_resort, v.tried_at, v.since, name)
         };
-        if next.len() > BINDINGS_PER_ATTEMPT {
-            next.select_nth_unstable_by_key(BINDINGS_PER_ATTEMPT, order);
-            next.truncate(BINDINGS_PER_ATTEMPT);
-        }
-        next.sort_by_key(order);
+        next.sort_by_cached_key(order);
+        next.truncate(BINDINGS_PER_ATTEMPT);
         next.into_iter().cloned().collect()
     }
 

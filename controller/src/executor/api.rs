@@ -1,6 +1,6 @@
 //! Reads and writes Tautline's own objects, each call with a deadline.
 
-use std::{fmt::Debug, panic::AssertUnwindSafe, time::Duration};
+use std::{fmt::Debug, panic::AssertUnwindSafe};
 
 use futures::FutureExt;
 use k8s_openapi::{
@@ -27,14 +27,13 @@ use tautline_runtime::{
     error_text::error_text,
 };
 
-use super::Context;
+use super::{Context, DEADLINE};
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
     binding_status::is_in_range,
     reconciler::{NewBinding, OfferStatusWrite, Write, WriteError, Written},
 };
 
-const DEADLINE: Duration = Duration::from_secs(10);
 /// The field manager of counts, conditions and compliance in server-side apply.
 const MANAGER: &str = CONTROLLER;
 /// The field manager of the times of evictions and mitigations.

@@ -15,7 +15,7 @@ use tautline_traces::{Caller, KeyValue};
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, api::write, evaluate::evaluate};
+use super::{Context, MAX_BATCH_EVENTS, WARNING_PERIOD, api::write, evaluate::evaluate};
 use crate::{
     binding_spec::Key,
     clock::Now,
@@ -31,12 +31,8 @@ pub(crate) const BINDINGS: &str = "constraintpolicybindings";
 /// The time after a change of the cluster in which further changes are collected and applied with
 /// it.
 const SETTLE_DELAY: Duration = Duration::from_millis(50);
-/// The maximum number of binding events that are applied together.
-const MAX_BATCH_EVENTS: usize = 256;
 /// The maximum time to wait for writes at the end of a term.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The shortest time between two Kubernetes events of one reason on one offer.
-const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
 struct Executor {
     context: Arc<Context>,
@@ -64,10 +60,13 @@ pub(crate) async fn run(
         tokio::select! {
             () = stop.cancelled() => break,
             _ = leader.changed() => {
-                let term = leader.borrow_and_update().clone();
+                let Some(term) = leader.borrow_and_update().clone() else {
+                    // The term is over, and with it the process.
+                    stop.cancelled().await;
+                    break;
+                };
                 settle_at = None;
-                let versions = *changes.borrow_and_update();
-                executor.change_term(term, versions).await;
+                executor.begin_term(term, *changes.borrow_and_update());
             }
             n = bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
                 // The watch has ended, and with it the process.
@@ -77,7 +76,10 @@ pub(crate) async fn run(
             _ = changes.changed(), if settle_at.is_none() => {
                 settle_at = Some(Instant::now() + SETTLE_DELAY);
             }
-            _ = kinds.changed() => executor.apply_kinds(),
+            _ = kinds.changed() => {
+                settle_at = None;
+                executor.apply_cluster(*changes.borrow_and_update(), true);
+            }
             Some(result) = executor.evaluations.join_next() => {
                 // A join error cannot occur: panics are caught, and no task is aborted in a term.
                 if let Ok((evaluate, evaluation)) = result {
@@ -93,11 +95,16 @@ pub(crate) async fn run(
         }
         if settle_at.is_some_and(|at| at <= Instant::now()) {
             settle_at = None;
-            executor.apply_cluster(*changes.borrow_and_update());
+            executor.apply_cluster(*changes.borrow_and_update(), false);
         }
         executor.apply(Event::Tick);
     }
-    executor.end_term().await;
+    executor.context.metrics.leading.set(0);
+    let writes = &mut executor.writes;
+    let drain = async { while writes.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_TIMEOUT, drain).await.is_err() {
+        tracing::warn!("writes did not end in {DRAIN_TIMEOUT:?}");
+    }
 }
 
 impl Executor {
@@ -162,10 +169,12 @@ impl Executor {
         }
     }
 
-    fn apply_cluster(&mut self, versions: Versions) {
+    fn apply_cluster(&mut self, versions: Versions, kinds_changed: bool) {
         let store = &self.context.store;
         let changed = |kinds: &[Kind]| versions.changed(&self.versions, kinds);
         let offers_changed = changed(&[Kind::Offer]);
+        // They are read before the snapshot, which then has all objects of a listed kind.
+        let kinds = (offers_changed || kinds_changed).then(|| self.kind_states());
         let rejected = || -> BTreeMap<Key, String> {
             let rejected = store.rejected(Kind::Offer).into_iter();
             rejected.map(|(key, why)| (key.into(), why)).collect()
@@ -177,12 +186,12 @@ impl Executor {
         };
         self.versions = versions;
         self.apply(Event::Cluster(change));
-        if offers_changed {
-            self.apply_kinds();
+        if let Some(kinds) = kinds {
+            self.apply(Event::Kinds(kinds));
         }
     }
 
-    fn apply_kinds(&mut self) {
+    fn kind_states(&self) -> KindStates {
         let (snapshot, watched) = (self.context.store.snapshot(), &self.context.kinds);
         let mut kinds = KindStates::default();
         let targets = snapshot.offers().flat_map(|e| &e.offer.targets);
@@ -194,7 +203,7 @@ impl Executor {
             };
             kinds.insert(target, state);
         }
-        self.apply(Event::Kinds(kinds));
+        kinds
     }
 
     fn next_time(&self, settle_at: Option<Instant>) -> Instant {
@@ -206,29 +215,11 @@ impl Executor {
         times.into_iter().flatten().fold(idle, Instant::min)
     }
 
-    async fn change_term(&mut self, term: Option<Term>, versions: Versions) {
-        if term.is_none() {
-            return self.end_term().await;
-        }
+    fn begin_term(&mut self, term: Term, versions: Versions) {
         // The first decisions of a term must be based on the newest state of the cluster.
-        self.apply_cluster(versions);
-        self.term = term;
+        self.apply_cluster(versions, false);
+        self.term = Some(term);
         self.context.metrics.leading.set(1);
-        self.apply(Event::Tick);
-    }
-
-    async fn end_term(&mut self) {
-        if self.term.is_none() {
-            return;
-        }
-        let drain = async { while self.writes.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_TIMEOUT, drain).await.is_err() {
-            tracing::warn!("writes did not end in {DRAIN_TIMEOUT:?}");
-        }
-        (self.writes, self.evaluations) = (JoinSet::new(), JoinSet::new());
-        self.context.metrics.leading.set(0);
-        self.term = None;
-        self.apply(Event::Tick);
     }
 }
 

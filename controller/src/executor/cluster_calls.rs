@@ -36,7 +36,7 @@ use tautline_runtime::{
 use tokio::sync::SemaphorePermit;
 
 use super::{
-    Context,
+    Context, DEADLINE, WARNING_PERIOD,
     api::{self, ACTIONS_MANAGER},
     calls::{Calls, Level},
     evaluate::evaluate,
@@ -55,8 +55,6 @@ use crate::{
     violations::Violation,
 };
 
-const DEADLINE: Duration = Duration::from_secs(10);
-const WARNING_PERIOD: Duration = Duration::from_secs(300);
 /// The label that the pods of one ReplicaSet share. A selector with it lists fewer pods.
 const REVISION: &str = "pod-template-hash";
 const PODS_PER_PAGE: u32 = 50;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tautline_core::{Snapshot, index::Kind, model::Node, names::GATE_RESOURCE};
 use tautline_runtime::{api_call, lease::Term};
 
-use super::Context;
+use super::{Context, DEADLINE};
 use crate::clock::backoff;
 
 /// The amount of the gate's resource on each node. A pod requests one unit, and no node has as many
@@ -25,7 +25,6 @@ const PATCH_INTERVAL: Duration = Duration::from_millis(50);
 const SETTLE_DELAY: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(120);
-const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(context: Arc<Context>) {
     let mut changes = context.store.changes_except_pods();

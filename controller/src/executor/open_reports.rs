@@ -16,17 +16,14 @@ use tautline_runtime::{
 };
 use tokio::sync::mpsc;
 
-use super::Context;
+use super::{Context, DEADLINE, MAX_BATCH_EVENTS};
 use crate::{
     open_reports::{GROUP, KIND, PLURAL, Reports, VERSION, Write, is_kind_missing},
     reconciler::BindingEvent,
 };
 
-/// The maximum number of binding events that are applied together.
-const MAX_BATCH_EVENTS: usize = 256;
 /// The wait between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(200);
-const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest wait for the next report, if no event arrives.
 const MAX_IDLE: Duration = Duration::from_secs(60);
 
@@ -57,10 +54,7 @@ pub(crate) async fn run(context: Arc<Context>, mut bindings: mpsc::Receiver<Bind
                 }
                 versions = now;
             }
-            _ = leader.changed() => {
-                context.metrics.open_reports.set(0);
-                reports.restart(Instant::now());
-            }
+            _ = leader.changed() => {}
             () = tokio::time::sleep_until(next.into()) => {
                 if !leader.borrow().as_ref().is_some_and(Term::is_active) {
                     // A suspended term may become active again without a notification.

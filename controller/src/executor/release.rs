@@ -13,7 +13,7 @@ use tautline_core::Snapshot;
 use tautline_runtime::{events::reference_to_pod, finalizers};
 use tokio_util::sync::CancellationToken;
 
-use super::Context;
+use super::{Context, WARNING_PERIOD};
 use crate::{
     binding_spec::note,
     mitigation::{allocator, named_or_chosen},
@@ -22,8 +22,6 @@ use crate::{
 
 /// The interval at which allocations are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The shortest time between two Kubernetes events on one allocation.
-const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     let mut queue = ReleaseQueue::default();

@@ -10,7 +10,7 @@ use super::{Context, attempt::attempt, cluster_calls::ClusterCalls};
 use crate::{
     binding_spec::Key,
     clock::Now,
-    violations::{Attempt, AttemptResult, ViolationTracker},
+    violations::{Attempt, AttemptResult},
 };
 
 /// The interval at which attempts are started.
@@ -19,19 +19,11 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     let tracker = &context.violations;
     let mut attempts: JoinSet<(Key, Option<AttemptResult>)> = JoinSet::new();
-    let mut leader = context.leader.subscribe();
     let mut tick = tokio::time::interval(ATTEMPT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = leader.changed() => {
-                if leader.borrow_and_update().is_none() {
-                    while attempts.join_next().await.is_some() {}
-                    *tracker.lock() = ViolationTracker::default();
-                }
-                continue;
-            }
             Some(ended) = attempts.join_next() => {
                 // A join error cannot occur: panics are caught, and no task is aborted.
                 if let Ok((offer, result)) = ended {
@@ -41,7 +33,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
             }
             _ = tick.tick() => {}
         }
-        let Some(term) = leader.borrow().clone() else {
+        let Some(term) = context.leader.borrow().clone() else {
             continue;
         };
         let next = tracker.lock().next_attempts(Now::read());

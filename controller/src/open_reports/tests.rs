@@ -209,19 +209,6 @@ fn report_is_tried_again_later_each_time_and_others_wait() {
 }
 
 #[test]
-fn restart_writes_all_reports_again() {
-    let start = Instant::now();
-    let mut reports = reports(start);
-    let write = reports.next_write(start).unwrap();
-    reports.written(&write, start);
-    reports.restart(start);
-    assert_eq!(
-        reports.next_write(start + MIN_WRITE_INTERVAL).unwrap(),
-        write
-    );
-}
-
-#[test]
 fn report_names_are_valid_and_distinct() {
     let long = "o".repeat(253);
     let name = report::name(&long);

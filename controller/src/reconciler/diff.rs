@@ -114,8 +114,8 @@ impl BindingReconciler {
         changed.sort_unstable_by(|(t, a, _), (u, b, _)| (t, a).cmp(&(u, b)));
         for (created_unix, offer, entry) in &changed {
             let existing = self.offers.get(offer).map_or(0, |s| s.bindings.len());
-            let wanted = binding_count(entry);
-            self.quota.call_for(offer, *created_unix, wanted, existing);
+            let desired = binding_count(entry);
+            self.quota.call_for(offer, *created_unix, desired, existing);
         }
         let mut offers = self.quota.share_out();
         offers.extend(changed.into_iter().map(|(_, offer, _)| offer));

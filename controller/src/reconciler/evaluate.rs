@@ -160,16 +160,8 @@ impl BindingReconciler {
         if std::mem::take(&mut binding.evaluate_again) {
             self.schedule.add(Arc::clone(&key), now.instant, Work::Once);
         }
-        if let Some(evaluation) = evaluation {
-            self.apply_evaluation(&key, evaluation, evaluate.grace, now);
-        }
-    }
-
-    fn apply_evaluation(&mut self, key: &Key, evaluation: Evaluation, grace: Duration, now: Now) {
-        let Some(binding) = self.bindings.get_mut(key) else {
-            return;
-        };
-        let before = binding.compliance;
+        let Some(evaluation) = evaluation else { return };
+        let (before, grace) = (binding.compliance, evaluate.grace);
         let state = before.next(evaluation.compliance, grace, now.unix);
         (binding.compliance, binding.evaluated_here) = (state, true);
         let after = binding_status::next_status(&binding.status, evaluation, &state, now.unix);
@@ -191,7 +183,7 @@ impl BindingReconciler {
                 StatusWrite::Queued => {}
                 idle => {
                     *idle = StatusWrite::Queued;
-                    self.queue.push_status(Arc::clone(key));
+                    self.queue.push_status(Arc::clone(&key));
                 }
             }
         }
@@ -201,7 +193,7 @@ impl BindingReconciler {
             // Evaluate when the grace ends, not a period later.
             binding.grace_ends = Some(ends);
             let at = now.instant + ends.saturating_sub(now.unix);
-            self.schedule.add(Arc::clone(key), at, Work::Once);
+            self.schedule.add(Arc::clone(&key), at, Work::Once);
         }
         let spec = Arc::clone(&binding.spec);
         let reason = binding.status.first_reason.clone();
@@ -210,7 +202,7 @@ impl BindingReconciler {
             self.mark_changed(spec.offer_key());
             self.note_transition(&spec, before, after, &reason);
         }
-        self.report_violation(key, &spec, reason);
+        self.report_violation(&key, &spec, reason);
     }
 
     fn report_violation(&mut self, key: &Key, spec: &Arc<BindingSpec>, reason: String) {

@@ -5,21 +5,19 @@ use std::{sync::Arc, time::Instant};
 use hashbrown::{HashMap, HashSet};
 use tautline_core::{
     binding::is_countable,
-    binding_quota::BindingQuota,
     index::{Member, OfferEntry},
     model::TargetKind,
 };
 
 use super::{
     messages::{BindingEvent, ClusterChange, KindStates},
-    state::{BindingReconciler, BindingState, OfferState, StatusWrite, WriteQueue},
+    state::{BindingReconciler, BindingState},
 };
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, key_of, offer_at},
     binding_status::compliance_state,
-    provider_limiter::ProviderLimiter,
-    question::{self, Question},
-    schedule::{Flapping, Schedule},
+    question::Question,
+    schedule::Flapping,
 };
 
 impl BindingReconciler {
@@ -90,9 +88,6 @@ impl BindingReconciler {
             }
         } else {
             // Another replica leads, or led until just now.
-            if binding.write == StatusWrite::Queued {
-                binding.write = StatusWrite::Idle;
-            }
             binding.compliance = compliance_state(&status);
             binding.status = Arc::new(status);
             self.mark_changed(offer);
@@ -199,10 +194,9 @@ impl BindingReconciler {
         for entry in self.snapshot.offers() {
             let offer = &entry.offer;
             let state = self.offers.entry(key_of(offer)).or_default();
-            let fingerprint = question::fingerprint(&self.snapshot, trusted, offer);
+            let question = Question::new(&self.snapshot, trusted, offer);
             let known = state.question.as_ref().map(|q| q.fingerprint);
-            if known != Some(fingerprint) {
-                let question = Question::new(&self.snapshot, trusted, offer);
+            if known != Some(question.fingerprint) {
                 (state.question, state.changed) = (Some(Arc::new(question)), true);
                 evaluate.extend(state.bindings.iter().cloned());
             }
@@ -265,42 +259,9 @@ impl BindingReconciler {
         for key in keys {
             self.schedule_binding(&key, now);
         }
-        let unwritten = |b: &&BindingState| b.write == StatusWrite::Queued;
-        for binding in self.bindings.values().filter(unwritten) {
-            self.queue.push_status(binding.spec.key());
-        }
         let offers = self.snapshot.offers();
         self.changed_offers.extend(offers.map(|e| key_of(&e.offer)));
         self.check_every_status(now);
-    }
-
-    /// Drops the work in progress, as another replica leads from now on.
-    pub(super) fn end_term(&mut self) {
-        self.schedule = Schedule::default();
-        self.limiter = ProviderLimiter::new(self.config.provider_concurrency);
-        self.queue = WriteQueue::default();
-        self.quota = BindingQuota::new(self.config.limits);
-        self.changed_offers.clear();
-        self.flush_at = None;
-        for binding in self.bindings.values_mut() {
-            (binding.evaluating, binding.evaluate_again) = (false, false);
-            (binding.flapping, binding.held) = (Flapping::default(), false);
-            // The status is written in the next term, unless another replica writes it before.
-            if binding.write != StatusWrite::Idle {
-                binding.write = StatusWrite::Queued;
-            }
-            (binding.evaluated_here, binding.violation_raised) = (false, false);
-            (binding.reasons_at, binding.grace_ends) = (None, None);
-        }
-        for state in self.offers.values_mut() {
-            *state = OfferState {
-                uid: std::mem::take(&mut state.uid),
-                bindings: std::mem::take(&mut state.bindings),
-                stand_ins: state.stand_ins,
-                question: state.question.take(),
-                ..OfferState::default()
-            };
-        }
     }
 }
 

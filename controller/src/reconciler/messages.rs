@@ -23,7 +23,8 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// Another replica leads. The state follows the watches and nothing is written.
+    /// This replica has not led yet. The state follows the watches and nothing is written. A
+    /// replica leads for one term, and its process ends with the term.
     #[default]
     Standby,
     /// The Lease could not be renewed for a while. Work in progress ends, and no other work begins.

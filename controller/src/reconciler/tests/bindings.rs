@@ -306,14 +306,9 @@ fn compare_keeps_colliding_bindings_apart_after_a_restart() {
     world.put(Object::Offer(offer("o")));
     world.sync();
     world.settle();
-    let api = std::mem::take(&mut world.api);
-    let mut second = World::standby();
-    second.index = world.index;
-    second.api = api;
-    second.relist();
-    second.sync();
-    second.lead(Leadership::Leading);
-    assert!(second.created().is_empty() && second.deleted().is_empty());
+    world.restart();
+    world.lead(Leadership::Leading);
+    assert!(world.created().is_empty() && world.deleted().is_empty());
 }
 
 #[test]

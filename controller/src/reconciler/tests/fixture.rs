@@ -247,6 +247,15 @@ impl World {
         }));
     }
 
+    /// Another replica takes over: it has listed everything, and does not lead yet.
+    pub fn restart(&mut self) {
+        self.reconciler = BindingReconciler::new(self.reconciler.config.clone());
+        (self.writes, self.evaluations) = (Vec::new(), Vec::new());
+        (self.violations, self.notes, self.warnings) = (Vec::new(), Vec::new(), Vec::new());
+        self.relist();
+        self.sync();
+    }
+
     pub fn lead(&mut self, leadership: Leadership) {
         self.apply(Event::Leadership(leadership));
     }

@@ -1,4 +1,4 @@
-//! Leadership gained, lapsed, lost and gained again; restarts.
+//! Leadership gained and lapsed; restarts.
 
 use tautline_core::{
     Compliance,
@@ -6,11 +6,10 @@ use tautline_core::{
     model::Offer,
 };
 
-use super::fixture::{World, evaluation, offer, pod};
+use super::fixture::{World, offer};
 use crate::{
-    binding_spec::Key,
     binding_status::to_api_time,
-    reconciler::{Event, Leadership, Write, WriteError},
+    reconciler::{Leadership, Write},
     violations::ViolationEvent,
 };
 
@@ -22,12 +21,9 @@ fn no_actions(world: &World) {
 }
 
 /// The same cluster and API server, seen by a replica that has just started.
-fn restarted(world: World) -> World {
-    let mut next = World::standby();
-    (next.index, next.api, next.now) = (world.index, world.api, world.now);
-    next.relist();
-    next.sync();
-    next
+fn restarted(mut world: World) -> World {
+    world.restart();
+    world
 }
 
 #[test]
@@ -67,178 +63,6 @@ fn standby_follows_the_statuses_of_the_leader() {
 }
 
 #[test]
-fn lost_lead_writes_nothing_of_what_was_queued() {
-    let mut world = World::leading();
-    world.add_pods(60);
-    world.put(Object::Offer(offer("o")));
-    world.sync();
-    world.writes.clear();
-    world.lead(Leadership::Standby);
-    world.advance_secs(600);
-    no_actions(&world);
-}
-
-#[test]
-fn lost_lead_ignores_results_that_come_late() {
-    let mut world = World::with_bindings(3);
-    world.put(Object::Pod(pod("web-9", "web")));
-    world.sync();
-    world.advance_secs(11);
-    let (writes, evaluations) = (
-        std::mem::take(&mut world.writes),
-        std::mem::take(&mut world.evaluations),
-    );
-    world.lead(Leadership::Standby);
-    for evaluate in &evaluations {
-        world.finish(evaluate, Some(evaluation(Compliance::Violation, "late")));
-    }
-    for write in writes {
-        let error = WriteError::Refused("late".to_owned());
-        world.apply(Event::Written(write, Err(error)));
-    }
-    world.advance_secs(600);
-    no_actions(&world);
-    assert!(world.warnings.is_empty());
-}
-
-#[test]
-fn lost_lead_raises_no_violation() {
-    let mut world = World::with_bindings(1);
-    world.next_period(Compliance::Violation);
-    world.settle();
-    world.violations.clear();
-    world.notes.clear();
-    world.lead(Leadership::Standby);
-    let key = world.only_key();
-    world.vanish(&key);
-    no_actions(&world);
-}
-
-#[test]
-fn regained_lead_compares_every_offer() {
-    let mut world = World::with_bindings(2);
-    world.lead(Leadership::Standby);
-    world.add_pods(4);
-    world.delete(Kind::Pod, "web-0");
-    world.sync();
-    no_actions(&world);
-    world.lead(Leadership::Leading);
-    world.settle();
-    assert_eq!(world.bindings().len(), 3);
-}
-
-#[test]
-fn regained_lead_repeats_creations_that_were_under_way() {
-    let mut world = World::leading();
-    world.add_pods(20);
-    world.put(Object::Offer(offer("o")));
-    world.sync();
-    world.writes.clear();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    world.settle();
-    assert_eq!(world.bindings().len(), 20);
-}
-
-#[test]
-fn regained_lead_evaluates_bindings_that_were_being_evaluated() {
-    let mut world = World::with_bindings(3);
-    world.advance_secs(11);
-    world.evaluations.clear();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    world.advance_secs(11);
-    assert_eq!(world.evaluations.len(), 3, "no slot is lost");
-}
-
-#[test]
-fn regained_lead_writes_a_status_whose_write_was_lost() {
-    let mut world = World::with_bindings(1);
-    world.advance_secs(11);
-    world.evaluate_all(Compliance::Violation);
-    world.writes.clear();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    assert_eq!(world.statuses(), ["Violation"]);
-}
-
-#[test]
-fn regained_lead_does_not_overwrite_the_status_of_the_leader_in_between() {
-    let mut world = World::with_bindings(1);
-    let (spec, other) = world.api[&world.only_key()].clone();
-    world.advance_secs(11);
-    world.evaluate_all(Compliance::Violation);
-    world.writes.clear();
-    world.lead(Leadership::Standby);
-    world.observe(spec, other);
-    world.lead(Leadership::Leading);
-    assert!(world.statuses().is_empty());
-    assert_eq!(world.counts.bindings, [0, 1, 0, 0, 0]);
-}
-
-#[test]
-fn regained_lead_writes_the_statuses_of_a_binding_one_after_the_other() {
-    let mut world = World::with_bindings(20);
-    world.advance_secs(11);
-    assert_eq!(world.evaluate_all(Compliance::Limit), 20);
-    world.writes.clear();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    assert_eq!(world.statuses().len(), 16, "every slot is taken");
-    let is_written = |world: &World, key: &Key| {
-        let of_key = |w: &&Write| matches!(w, Write::Status(spec, _) if spec.key() == *key);
-        world.writes.iter().filter(of_key).count()
-    };
-    let waits = |key: &&Key| is_written(&world, key) == 0;
-    let key = world.api.keys().find(waits).cloned().unwrap();
-    // It waits for a slot; another replica has written it, and then it is evaluated again.
-    let (spec, status) = world.api[&key].clone();
-    world.observe(spec, status);
-    world.advance_secs(11);
-    let all = std::mem::take(&mut world.evaluations);
-    let evaluate = all.iter().find(|e| e.spec.key() == key).unwrap();
-    world.finish(evaluate, Some(evaluation(Compliance::Violation, "late")));
-    let mut most = 0;
-    while !world.writes.is_empty() {
-        most = most.max(is_written(&world, &key));
-        let other = |w: &Write| !matches!(w, Write::Status(spec, _) if spec.key() == key);
-        // Its own writes end last.
-        let next = world.writes.iter().position(other).unwrap_or(0);
-        let write = world.writes.remove(next);
-        world.accept(write);
-    }
-    assert_eq!(most, 1);
-    assert_eq!(format!("{:?}", world.api[&key].1.compliance), "Violation");
-}
-
-#[test]
-fn regained_lead_raises_a_violation_that_still_holds() {
-    let mut world = World::with_bindings(1);
-    world.next_period(Compliance::Violation);
-    world.settle();
-    world.violations.clear();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    world.next_period(Compliance::Violation);
-    assert!(matches!(
-        world.violations[..],
-        [ViolationEvent::Raised { .. }]
-    ));
-}
-
-#[test]
-fn regained_lead_writes_offer_statuses_over_those_of_the_leader_in_between() {
-    let mut world = World::with_bindings(1);
-    world.advance_secs(2);
-    world.settle();
-    world.lead(Leadership::Standby);
-    world.lead(Leadership::Leading);
-    world.advance_secs(1);
-    let first = |w: &Write| matches!(w, Write::OfferStatus(w) if w.first);
-    assert!(world.writes.iter().any(first), "{:?}", world.writes);
-}
-
-#[test]
 fn suspended_lead_begins_nothing() {
     let mut world = World::with_bindings(2);
     world.lead(Leadership::Suspended);
@@ -271,6 +95,43 @@ fn suspended_lead_goes_on_when_the_lease_is_renewed() {
     no_actions(&world);
     world.lead(Leadership::Leading);
     assert_eq!(world.created().len(), 1);
+}
+
+#[test]
+fn restart_compares_every_offer() {
+    let mut world = restarted(World::with_bindings(2));
+    world.add_pods(4);
+    world.delete(Kind::Pod, "web-0");
+    world.sync();
+    no_actions(&world);
+    world.lead(Leadership::Leading);
+    world.settle();
+    assert_eq!(world.bindings().len(), 3);
+}
+
+#[test]
+fn restart_repeats_creations_and_evaluations_that_were_in_progress() {
+    let mut world = World::with_bindings(3);
+    world.add_pods(20);
+    world.sync();
+    world.advance_secs(11);
+    let mut world = restarted(world);
+    world.lead(Leadership::Leading);
+    world.settle();
+    assert_eq!(world.bindings().len(), 20);
+    world.advance_secs(11);
+    assert_eq!(world.evaluations.len(), 20, "no slot is lost");
+}
+
+#[test]
+fn restart_writes_offer_statuses_over_those_of_the_last_leader() {
+    let mut world = World::with_bindings(1);
+    world.advance_secs(2);
+    world.settle();
+    let mut world = restarted(world);
+    world.lead(Leadership::Leading);
+    let first = |w: &Write| matches!(w, Write::OfferStatus(w) if w.first);
+    assert!(world.writes.iter().any(first), "{:?}", world.writes);
 }
 
 #[test]

@@ -28,7 +28,7 @@ enum Step {
     Vanish(u8),
     Advance(u8),
     Evaluate(u8),
-    LoseLead,
+    Restart,
     Relist,
 }
 
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Vanish),
         3 => (0u8..40).prop_map(Step::Advance),
         3 => (0u8..5).prop_map(Step::Evaluate),
-        1 => Just(Step::LoseLead),
+        1 => Just(Step::Restart),
         1 => Just(Step::Relist),
     ]
 }
@@ -106,9 +106,8 @@ fn play(world: &mut World, step: &Step) {
         Step::Evaluate(n) => {
             world.evaluate_all(Compliance::ALL[usize::from(*n)]);
         }
-        Step::LoseLead => {
-            world.lead(Leadership::Standby);
-            (world.writes, world.evaluations) = (Vec::new(), Vec::new());
+        Step::Restart => {
+            world.restart();
             world.lead(Leadership::Leading);
         }
         Step::Relist => world.relist(),
@@ -201,7 +200,7 @@ proptest! {
     #[test]
     fn standby_never_acts(steps in proptest::collection::vec(step(), 1..60)) {
         let mut world = World::standby();
-        for step in steps.iter().filter(|s| !matches!(s, Step::LoseLead)) {
+        for step in steps.iter().filter(|s| !matches!(s, Step::Restart)) {
             play(&mut world, step);
             prop_assert!(world.writes.is_empty() && world.evaluations.is_empty());
             prop_assert!(world.violations.is_empty() && world.notes.is_empty());
