@@ -6,26 +6,20 @@ use std::time::Duration;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
+use tautline_runtime::api_call::{ApiCallError, within};
 
-const CALL_DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn subject_access_review(
     client: &Client,
     spec: Value,
-) -> Result<SubjectAccessReviewStatus, String> {
+) -> Result<SubjectAccessReviewStatus, ApiCallError> {
     let review = json!({"metadata": {}, "spec": spec});
-    let review: SubjectAccessReview = serde_json::from_value(review).map_err(|e| e.to_string())?;
+    let review: SubjectAccessReview =
+        serde_json::from_value(review).map_err(kube::Error::SerdeError)?;
     let (api, params) = (Api::all(client.clone()), PostParams::default());
-    let answer: SubjectAccessReview = with_deadline(api.create(&params, &review)).await?;
+    let answer = within(CALL_DEADLINE, api.create(&params, &review)).await?;
     Ok(answer.status.unwrap_or_default())
-}
-
-/// Makes a call with a deadline. The error is the API server's message.
-pub(crate) async fn with_deadline<T>(
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, String> {
-    let answer = tautline_runtime::api_call::within(CALL_DEADLINE, call).await;
-    answer.map_err(|error| error.message())
 }
 
 pub(crate) fn requester(user: &Value) -> Value {

@@ -22,9 +22,9 @@ use tokio::{
 use crate::{
     config::{Certificate, Config},
     constraint_kinds, governed, gpu_sharing,
-    handler::{Route, Routes},
     metrics::{Metrics, PREFIX},
     model_registry, mutations,
+    review::{Route, Routes, except_in, sync_handler},
     server::{self, Shared},
     watches, webhook_writer,
 };
@@ -120,19 +120,20 @@ impl App {
 
         let mut routes = Routes::new();
         let mut route = |path, name, handler| _ = routes.insert(path, Route { name, handler });
+        let exempt = || self.config.exempt.clone();
         route(
             "/validate-constraint",
             "validate-constraint",
-            Arc::new(constraint_kinds::Validate {
-                store: store.clone(),
-                client: self.client.clone(),
-                trusted: self.config.trusted.clone(),
-            }),
+            constraint_kinds::validate_handler(
+                store.clone(),
+                self.client.clone(),
+                self.config.trusted.clone(),
+            ),
         );
         route(
             "/mutate-constraint",
             "mutate-constraint",
-            constraint_kinds::default_handler(),
+            sync_handler(constraint_kinds::set_defaults),
         );
         if self.config.governed {
             let ungated = governed::UngatedPods {
@@ -140,20 +141,16 @@ impl App {
                 client: self.client.clone(),
                 events: Arc::clone(&self.events),
             };
-            let end = stop.clone();
-            tasks.spawn("ungated pods", async move {
-                ungated.run(end).await;
-                Ok(())
-            });
+            watches::spawn_until_stop(tasks, "ungated pods", ungated.run());
         }
         let changes = governed::Changes {
             gate: self.config.governed,
             scheduler_name: self.config.scheduler_name.clone(),
         };
         if changes.gate || changes.scheduler_name.is_some() {
-            let exempt = self.config.exempt.clone();
-            let handler = governed::handler(store.clone(), exempt, changes);
-            route("/mutate-governed", "governed", handler);
+            let handler =
+                sync_handler(move |request| governed::review(request, &store.snapshot(), &changes));
+            route("/mutate-governed", "governed", except_in(exempt(), handler));
         }
         let policy = Arc::new(gpu_sharing::PolicyStore::new(
             Arc::clone(&self.events),
@@ -162,12 +159,9 @@ impl App {
         watches::slice_policy(&self.config, &self.client, &policy, &self.readiness, tasks);
         let castslice = self.registry.sub_registry_with_prefix(gpu_sharing::PREFIX);
         let counters = gpu_sharing::Counters::registered("", castslice);
-        let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
-        let handler = gpu_sharing::handler(gpus, policy, exempt, counters);
-        let name = "gpu-slices";
-        routes.insert("/mutate-v1-pod", Route { name, handler });
-        model_registry::routes(&self.client, &mut routes);
-        let handler = watches::mutation_policies(
+        let handler = gpu_sharing::handler(self.config.gpus.clone(), policy, counters);
+        route("/mutate-v1-pod", "gpu-slices", except_in(exempt(), handler));
+        let mutations = watches::mutation_policies(
             &self.config,
             &self.client,
             policy_counters,
@@ -175,9 +169,10 @@ impl App {
             &self.readiness,
             tasks,
         );
-        let active = handler.store.changes();
-        let name = "mutation-policies";
-        routes.insert("/mutate-policies", Route { name, handler });
+        let active = mutations.store.changes();
+        let handler = except_in(exempt(), mutations.handler());
+        route("/mutate-policies", "mutation-policies", handler);
+        model_registry::routes(&self.client, &mut routes);
         let tls = certificates(
             &self.config,
             &self.client,
@@ -234,21 +229,14 @@ fn certificates(
     let stop = tasks.stop_token();
     let (bundle, bundle_receiver) = watch::channel(None);
     let (trusted_sender, trusted) = watch::channel(Vec::new());
-    let inputs = webhook_writer::Inputs {
-        bundle: bundle_receiver,
-        active,
-    };
-    let keep = webhook_writer::run(
+    let write = webhook_writer::run(
         client.clone(),
-        inputs,
+        bundle_receiver,
+        active,
         trusted_sender,
         metrics.clone(),
-        stop.clone(),
     );
-    tasks.spawn("webhook configurations", async move {
-        keep.await;
-        Ok(())
-    });
+    watches::spawn_until_stop(tasks, "webhook configurations", write);
     match &config.certificate {
         Certificate::Files(files) => {
             let alpn = vec!["http/1.1"];
@@ -268,7 +256,7 @@ fn certificates(
             names,
             times,
         } => {
-            let keeper = CertificateRotator {
+            let rotator = CertificateRotator {
                 client: client.clone(),
                 namespace: config.namespace.clone(),
                 secret: secret.clone(),
@@ -283,7 +271,7 @@ fn certificates(
                 trusted,
                 tls: sender,
             };
-            tasks.spawn("certificates", keeper.run(published, stop));
+            tasks.spawn("certificates", rotator.run(published, stop));
         }
     }
     Ok(tls)

@@ -1,8 +1,8 @@
 //! The fuzz target: parses bytes as a review and runs every pure check of objects.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tautline_gpu_sharing::{Names, Policy, decide};
 use tautline_model_registry::{Kind, defaults, review as review_model};
 use tautline_mutating_policy::{Policies, Settings, StaticCluster};
@@ -11,10 +11,10 @@ use tautline_structured_merge::Schemas;
 use crate::review;
 
 pub(crate) fn review(data: &[u8]) {
-    let Ok(request) = review::Request::read(data) else {
+    let Ok(request) = review::decode(data) else {
         return;
     };
-    _ = request.object_name();
+    _ = review::object_name(&request);
     let (object, old) = (&*request.object, &*request.old_object);
     let rules =
         r#"{"rules": [{"labelSelector": {"a": "b"}, "sliceRatio": 4}, {"workloadType": "x"}]}"#;
@@ -38,18 +38,7 @@ pub(crate) fn review(data: &[u8]) {
             _ = tautline_structured_merge::apply(&schema, object, old);
         }
     }
-    let Ok(mut request_for_policies) = serde_json::from_value::<tautline_mutating_policy::Request>(
-        Value::Object(request.rest.clone()),
-    ) else {
-        return;
-    };
-    (request_for_policies.object, request_for_policies.old_object) =
-        (Arc::clone(&request.object), Arc::clone(&request.old_object));
-    _ = policies().mutate(
-        &request_for_policies,
-        &StaticCluster::default(),
-        &Settings::default(),
-    );
+    _ = policies().mutate(&request, &StaticCluster::default(), &Settings::default());
 }
 
 fn policies() -> &'static Policies {

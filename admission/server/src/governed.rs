@@ -1,10 +1,8 @@
-//! The handler of `/mutate-governed`, which directs governed pods to a scheduler that calls the
-//! extender. It makes them request an extended resource for which the scheduler calls the extender,
-//! or name the scheduler, or both.
+//! Reviews requests to `/mutate-governed`: directs governed pods to a scheduler that calls the
+//! extender. They then request an extended resource for which the scheduler calls the extender, or
+//! name the scheduler, or both.
 
 mod ungated_pods;
-
-use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 use tautline_core::{
@@ -12,13 +10,9 @@ use tautline_core::{
     constraints::{self, PodIdentity},
     names::{DEFAULT_SCHEDULER, GATE_RESOURCE},
 };
-use tautline_runtime::cluster_store::ClusterStore;
+use tautline_mutating_policy::Request;
 
-use crate::{
-    handler::{Handler, SyncHandler},
-    response::{Response, add_operation, pointer_segment},
-    review::Request,
-};
+use crate::response::{Response, add_operation, pointer_segment};
 
 pub(crate) use ungated_pods::UngatedPods;
 
@@ -31,23 +25,9 @@ pub(crate) struct Changes {
     pub scheduler_name: Option<String>,
 }
 
-pub(crate) fn handler(
-    store: ClusterStore,
-    exempt: BTreeSet<String>,
-    changes: Changes,
-) -> Arc<dyn Handler> {
-    Arc::new(SyncHandler(move |request: &Request| {
-        if exempt.contains(&request.namespace) {
-            let text = format!("{} is exempt", request.namespace);
-            return Response::bypass("ExemptNamespace", text);
-        }
-        review(request, &store.snapshot(), &changes)
-    }))
-}
-
-fn review(request: &Request, snapshot: &Snapshot, changes: &Changes) -> Response {
+pub(crate) fn review(request: &Request, snapshot: &Snapshot, changes: &Changes) -> Response {
     let pod = &request.object;
-    if request.kind[2] != "Pod" || request.operation != "CREATE" {
+    if request.kind.kind != "Pod" || request.operation != "CREATE" {
         return Response::bypass("NotAPod", "only the creation of pods is reviewed");
     }
     let labels = pod["metadata"]["labels"].as_object();
@@ -171,21 +151,12 @@ mod tests {
         super::review(&request(namespace, app, container), &snapshot(), &gate)
     }
 
-    #[tokio::test]
-    async fn exempt_namespaces_are_bypassed() {
-        let handler = |exempt: &str| {
-            let store = ClusterStore::default();
-            handler(store, [exempt.to_owned()].into(), Changes::default())
-        };
-        let pod = Arc::new(request("shop", "web", json!({})));
-        let exempt = handler("shop").review(Arc::clone(&pod)).await;
-        assert_eq!(exempt.code, "ExemptNamespace");
-        assert_eq!(handler("other").review(pod).await.code, "Ungoverned");
-    }
-
     fn request(namespace: &str, app: &str, container: Value) -> Request {
         Request {
-            kind: ["".into(), "v1".into(), "Pod".into()],
+            kind: tautline_mutating_policy::Kind {
+                kind: "Pod".into(),
+                ..tautline_mutating_policy::Kind::default()
+            },
             namespace: namespace.into(),
             operation: "CREATE".into(),
             object:

@@ -1,18 +1,18 @@
-//! The handler of `/mutate-v1-pod`, an adapter to the crate `tautline-gpu-sharing`.
+//! Reviews requests to `/mutate-v1-pod`, as an adapter to the crate `tautline-gpu-sharing`.
 
 mod policy_store;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use tautline_gpu_sharing::{Decision, Names, Source, Unchanged, decide};
+use tautline_mutating_policy::Request;
 
 pub(crate) use policy_store::{Gauges, MAP, PolicyStore};
 
 use crate::{
-    handler::{Handler, SyncHandler},
     response::Response,
-    review::Request,
+    review::{Handler, sync_handler},
 };
 
 /// The prefix of the counters' names.
@@ -27,20 +27,15 @@ tautline_runtime::metrics! {
     }
 }
 
-pub(crate) fn handler(
-    names: Names,
-    policy: Arc<PolicyStore>,
-    exempt: BTreeSet<String>,
-    counters: Counters,
-) -> Arc<dyn Handler> {
-    Arc::new(SyncHandler(move |request: &Request| {
-        let response = review(&names, &policy, &exempt, request);
+pub(crate) fn handler(names: Names, policy: Arc<PolicyStore>, counters: Counters) -> Handler {
+    sync_handler(move |request| {
+        let response = review(&names, &policy, request);
         // A dry run does not create a pod.
         if !request.dry_run {
             count(&counters, &response);
         }
         response
-    }))
+    })
 }
 
 fn count(counters: &Counters, response: &Response) {
@@ -59,21 +54,10 @@ const BY_RULE: &str = "SlicedByRule";
 const BY_ANNOTATION: &str = "SlicedByAnnotation";
 const REFUSED: &str = "BadRatio";
 
-fn review(
-    names: &Names,
-    store: &PolicyStore,
-    exempt: &BTreeSet<String>,
-    request: &Request,
-) -> Response {
-    if request.kind[2] != "Pod" || request.operation != "CREATE" || !request.subresource.is_empty()
-    {
+fn review(names: &Names, store: &PolicyStore, request: &Request) -> Response {
+    let is_creation = request.operation == "CREATE" && request.sub_resource.is_empty();
+    if request.kind.kind != "Pod" || !is_creation {
         return Response::bypass("NotAPod", "only the creation of pods is reviewed");
-    }
-    if exempt.contains(&request.namespace) {
-        return Response::bypass(
-            "ExemptNamespace",
-            format!("{} is exempt", request.namespace),
-        );
     }
     let loaded = store.current();
     match decide(
@@ -134,7 +118,10 @@ mod tests {
 
     fn request(namespace: &str, annotations: Value) -> Request {
         Request {
-            kind: ["".into(), "v1".into(), "Pod".into()],
+            kind: tautline_mutating_policy::Kind {
+                kind: "Pod".into(),
+                ..tautline_mutating_policy::Kind::default()
+            },
             namespace: namespace.into(),
             operation: "CREATE".into(),
             object: json!({"metadata": {"annotations": annotations}, "spec": {"containers": [
@@ -153,8 +140,7 @@ mod tests {
     }
 
     fn review(store: &PolicyStore, request: &Request) -> Response {
-        let exempt = ["kube-system".to_owned()].into();
-        super::review(&Names::default(), store, &exempt, request)
+        super::review(&Names::default(), store, request)
     }
 
     #[test]
@@ -175,11 +161,6 @@ mod tests {
                 request("ml", json!({"castops.io/optimize": "false"})),
                 "OptedOut",
                 ResponseKind::Allow,
-            ),
-            (
-                request("kube-system", json!({})),
-                "ExemptNamespace",
-                ResponseKind::Bypass,
             ),
         ];
         let counters = Counters::default();

@@ -18,7 +18,6 @@ mod constraint_kinds;
 mod fuzz;
 mod governed;
 mod gpu_sharing;
-mod handler;
 mod metrics;
 mod model_registry;
 mod mutations;

@@ -3,32 +3,34 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use kube::{
     Api, Client,
     api::DynamicObject,
     core::{ApiResource, GroupVersionKind},
 };
+use serde_json::Value;
 use tautline_core::dns;
 use tautline_model_registry::{
     FieldError, Kind, defaults, message, missing_policy, policy_ref, review,
 };
-use tautline_runtime::error_text::error_text;
+use tautline_mutating_policy::Request;
+use tautline_runtime::api_call::{self, ApiCallError};
 
 use crate::{
-    handler::{Handler, Route, Routes, SyncHandler},
     response::Response,
-    review::Request,
+    review::{Handler, Route, Routes, sync_handler},
 };
 
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Adds the routes of Kthena's former and current paths.
 pub(crate) fn routes(client: &Client, routes: &mut Routes) {
-    let validate: Arc<dyn Handler> = Arc::new(Validate {
-        client: client.clone(),
+    let client = client.clone();
+    let validate: Handler = Arc::new(move |request: Arc<Request>| {
+        let client = client.clone();
+        Box::pin(async move { validate(&client, &request).await })
     });
-    let mutate: Arc<dyn Handler> = Arc::new(SyncHandler(set_defaults));
+    let mutate = sync_handler(set_defaults);
     let validated = [
         "/validate-registry-volcano-sh-v1alpha1-model",
         "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
@@ -43,11 +45,11 @@ pub(crate) fn routes(client: &Client, routes: &mut Routes) {
         "/mutate/modelbooster",
         "/mutate/autoscalingpolicy",
     ];
-    let jobs = [
+    let handlers = [
         ("validate-models", &validate, &validated[..]),
         ("mutate-models", &mutate, &mutated[..]),
     ];
-    for (name, handler, paths) in jobs {
+    for (name, handler, paths) in handlers {
         for path in paths {
             let handler = Arc::clone(handler);
             routes.insert(path, Route { name, handler });
@@ -55,23 +57,34 @@ pub(crate) fn routes(client: &Client, routes: &mut Routes) {
     }
 }
 
-fn other_kind(request: &Request) -> Response {
-    let text = format!("{} is not a kind of the model registry", request.kind[2]);
-    Response::bypass("OtherKind", text)
+/// Returns the kind and the errors of a new or changed object, or the answer to a request that needs
+/// no further review.
+fn errors(request: &Request) -> Result<(Kind, Vec<FieldError>), Box<Response>> {
+    let Some(kind) = Kind::named(&request.kind.kind) else {
+        let text = format!("{} is not a kind of the model registry", request.kind.kind);
+        return Err(Response::bypass("OtherKind", text).into());
+    };
+    if request.object.is_null() {
+        return Err(Response::allow("Deleted", "").into());
+    }
+    let errors = review(kind, &request.object, old(request))
+        .err()
+        .unwrap_or_default();
+    if errors.iter().any(FieldError::is_malformed) {
+        return Err(Response::malformed(message(&errors)).into());
+    }
+    Ok((kind, errors))
+}
+
+fn old(request: &Request) -> Option<&Value> {
+    Some(&*request.old_object).filter(|o| !o.is_null())
 }
 
 fn set_defaults(request: &Request) -> Response {
-    let Some(kind) = Kind::named(&request.kind[2]) else {
-        return other_kind(request);
+    let kind = match errors(request) {
+        Ok((kind, _)) => kind,
+        Err(response) => return *response,
     };
-    if request.object.is_null() {
-        return Response::allow("Deleted", "");
-    }
-    let old = Some(&*request.old_object).filter(|o| !o.is_null());
-    let errors = review(kind, &request.object, old).err().unwrap_or_default();
-    if errors.iter().any(FieldError::is_malformed) {
-        return Response::malformed(message(&errors));
-    }
     let patch = defaults(kind, &request.object);
     let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
     if paths.is_empty() {
@@ -81,71 +94,50 @@ fn set_defaults(request: &Request) -> Response {
     }
 }
 
-struct Validate {
-    client: Client,
-}
-
-impl Handler for Validate {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
-        Box::pin(async move { self.judge(&request).await })
+async fn validate(client: &Client, request: &Request) -> Response {
+    let (kind, mut errors) = match errors(request) {
+        Ok(checked) => checked,
+        Err(response) => return *response,
+    };
+    let mut response = Response::allow("Valid", "");
+    let name = policy_ref(&request.object);
+    let known = old(request).is_some_and(|old| policy_ref(old) == name);
+    if kind == Kind::AutoscalingPolicyBinding && !name.is_empty() && !known {
+        match policy_exists(client, request, name).await {
+            Some(true) => {}
+            Some(false) => errors.push(missing_policy(&request.object)),
+            None => {
+                let text = format!("cannot check whether AutoscalingPolicy {name} exists");
+                response = response.warn(text);
+            }
+        }
+    }
+    if errors.is_empty() {
+        response
+    } else {
+        Response::refuse("Invalid", message(&errors))
     }
 }
 
-impl Validate {
-    async fn judge(&self, request: &Request) -> Response {
-        let Some(kind) = Kind::named(&request.kind[2]) else {
-            return other_kind(request);
-        };
-        if request.object.is_null() {
-            return Response::allow("Deleted", "");
-        }
-        let old = Some(&*request.old_object).filter(|o| !o.is_null());
-        let mut errors = review(kind, &request.object, old).err().unwrap_or_default();
-        if errors.iter().any(FieldError::is_malformed) {
-            return Response::malformed(message(&errors));
-        }
-        let mut response = Response::allow("Valid", "");
-        let name = policy_ref(&request.object);
-        let known = old.is_some_and(|old| policy_ref(old) == name);
-        if kind == Kind::AutoscalingPolicyBinding && !name.is_empty() && !known {
-            match self.policy_exists(request, name).await {
-                Some(true) => {}
-                Some(false) => errors.push(missing_policy(&request.object)),
-                None => {
-                    let text = format!("cannot check whether AutoscalingPolicy {name} exists");
-                    response = response.warn(text);
-                }
-            }
-        }
-        if errors.is_empty() {
-            response
-        } else {
-            Response::refuse("Invalid", message(&errors))
-        }
+async fn policy_exists(client: &Client, request: &Request, name: &str) -> Option<bool> {
+    if !dns::is_subdomain(name) {
+        return Some(false);
     }
-
-    async fn policy_exists(&self, request: &Request, name: &str) -> Option<bool> {
-        if !dns::is_subdomain(name) {
-            return Some(false);
+    let kind = &request.kind;
+    let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, "AutoscalingPolicy");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "autoscalingpolicies");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), &request.namespace, &resource);
+    match api_call::within(LOOKUP_DEADLINE, api.get_metadata(name)).await {
+        Ok(_) => Some(true),
+        Err(ApiCallError::Failed(kube::Error::Api(status))) if status.code == 404 => {
+            // If the kind is not served, the response does not name an object.
+            let details = status.details.as_ref();
+            details.is_some_and(|d| d.name == name).then_some(false)
         }
-        let [group, version, _] = &request.kind;
-        let gvk = GroupVersionKind::gvk(group, version, "AutoscalingPolicy");
-        let resource = ApiResource::from_gvk_with_plural(&gvk, "autoscalingpolicies");
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &request.namespace, &resource);
-        match tokio::time::timeout(LOOKUP_DEADLINE, api.get_metadata(name)).await {
-            Ok(Ok(_)) => Some(true),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                // If the kind is not served, the response does not name an object.
-                let details = status.details.as_ref();
-                details.is_some_and(|d| d.name == name).then_some(false)
-            }
-            Ok(Err(error)) => {
-                let error = error_text(&error);
-                tracing::debug!(error, name, "cannot look up an AutoscalingPolicy");
-                None
-            }
-            Err(_) => None,
+        Err(error) => {
+            tracing::debug!(%error, name, "cannot look up an AutoscalingPolicy");
+            None
         }
     }
 }
@@ -157,11 +149,18 @@ mod tests {
     use super::*;
     use crate::response::ResponseKind;
 
+    fn of_kind(kind: &str) -> tautline_mutating_policy::Kind {
+        tautline_mutating_policy::Kind {
+            group: "registry.volcano.sh".into(),
+            version: "v1alpha1".into(),
+            kind: kind.into(),
+        }
+    }
+
     #[test]
     fn malformed_objects_get_no_defaults() {
-        let kind = ["registry.volcano.sh", "v1alpha1", "AutoscalingPolicy"].map(str::to_owned);
         let request = Request {
-            kind,
+            kind: of_kind("AutoscalingPolicy"),
             operation: "CREATE".into(),
             object: json!({"spec": {"metrics": [], "behavior": "fast"}}).into(),
             ..Request::default()
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn defaults_are_patched_and_other_kinds_bypassed() {
         let request = |kind: &str, spec| Request {
-            kind: ["registry.volcano.sh".into(), "v1alpha1".into(), kind.into()],
+            kind: of_kind(kind),
             operation: "CREATE".into(),
             object: json!({"spec": spec}).into(),
             ..Request::default()

@@ -3,7 +3,6 @@
 
 mod authorizer;
 mod cluster;
-mod executor;
 mod metrics;
 mod objects;
 mod params;
@@ -12,77 +11,55 @@ mod schemas;
 mod store;
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::future::BoxFuture;
-use serde::Deserialize;
-use tautline_mutating_policy::{Outcome, Verdict};
+use tautline_mutating_policy::{Outcome, Request, Settings, Verdict};
 
 pub(crate) use cluster::Cluster;
-pub(crate) use executor::Executor;
-use executor::{EvaluationTask, Stopping};
 pub(crate) use metrics::Counters;
 pub(crate) use raw::RawObject;
-pub(crate) use store::{ActivePolicies, PolicyStore, lines};
+pub(crate) use store::{ActivePolicies, PolicyStore, lines, load_warning};
 
-use crate::{handler::Handler, response::Response, review::Request};
+use crate::{response::Response, review::Handler};
 
 pub(crate) struct MutationHandler {
     pub store: Arc<PolicyStore>,
     pub cluster: Arc<Cluster>,
-    pub exempt: BTreeSet<String>,
     pub counters: Counters,
     pub deadline: Duration,
-    pub executor: Executor,
-}
-
-impl Handler for MutationHandler {
-    fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response> {
-        Box::pin(async move { self.evaluate(&request).await })
-    }
 }
 
 impl MutationHandler {
-    async fn evaluate(&self, request: &Request) -> Response {
-        let deadline = Instant::now() + self.deadline;
-        if self.exempt.contains(&request.namespace) {
-            let text = format!("{} is exempt", request.namespace);
-            return Response::bypass("ExemptNamespace", text);
-        }
+    pub(crate) fn handler(self: Arc<Self>) -> Handler {
+        Arc::new(move |request| {
+            let handler = Arc::clone(&self);
+            Box::pin(async move { handler.evaluate(request).await })
+        })
+    }
+
+    async fn evaluate(&self, request: Arc<Request>) -> Response {
+        let mut settings = Settings::default();
+        settings.limits.deadline = Some(Instant::now() + self.deadline);
         let active = self.store.active();
         if active.policies.is_empty() {
             return Response::allow("NoPolicies", "no policy is active");
         }
-        let policy_request = match read(request) {
-            Ok(request) => request,
-            Err(error) => return Response::malformed(format!("the request: {error}")),
-        };
-        let task = EvaluationTask {
-            active,
-            cluster: self.cluster.for_request(&policy_request).await,
-            request: policy_request,
-            bytes: request.bytes,
-            deadline,
-            may_block: self.cluster.authorizer_enabled(),
-        };
-        let outcome = match self.executor.evaluate(task).await {
+        let cluster = self.cluster.for_request(&request).await;
+        // Expressions may take long, and those with an authorizer wait for the API server.
+        let evaluate = move || active.policies.mutate(&request, &cluster, &settings);
+        let outcome = match tokio::task::spawn_blocking(evaluate).await {
             Ok(outcome) => outcome,
-            Err(Stopping) => return Response::bypass("Stopping", "the server is stopping"),
+            // The server answers HTTP 500 and logs the panic.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return Response::bypass("Stopping", "the server is stopping"),
+            },
         };
         self.counters.count(&outcome);
         response(outcome)
     }
-}
-
-fn read(request: &Request) -> Result<tautline_mutating_policy::Request, serde_json::Error> {
-    Ok(tautline_mutating_policy::Request {
-        object: Arc::clone(&request.object),
-        old_object: Arc::clone(&request.old_object),
-        ..tautline_mutating_policy::Request::deserialize(&request.rest)?
-    })
 }
 
 fn response(outcome: Outcome) -> Response {
@@ -118,7 +95,7 @@ fn response(outcome: Outcome) -> Response {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tautline_mutating_policy::{Policies, Settings, StaticCluster};
+    use tautline_mutating_policy::{Policies, StaticCluster};
 
     use super::*;
     use crate::response::ResponseKind;
@@ -141,15 +118,11 @@ mod tests {
         let rest = json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "userInfo": {},
             "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": format!("{}s", kind.to_lowercase())}});
-        let request = Request {
-            object: json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "shop"},
-                           "spec": {"containers": [{"name": "main", "image": "a"}]}}).into(),
-            rest: rest.as_object().cloned().unwrap_or_default(),
-            ..Request::default()
-        };
-        let policy_request = read(&request).unwrap();
+        let mut request: Request = serde_json::from_value(rest).unwrap();
+        request.object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "shop"},
+                           "spec": {"containers": [{"name": "main", "image": "a"}]}}).into();
         let outcome = policies(expression, failure).mutate(
-            &policy_request,
+            &request,
             &StaticCluster::default(),
             &Settings::default(),
         );

@@ -1,11 +1,18 @@
-//! Decodes requests and encodes responses in the form of AdmissionReviews (`admission.k8s.io/v1`).
+//! Decodes requests, passes them to the handlers of their paths, and encodes responses, in the form
+//! of AdmissionReviews (`admission.k8s.io/v1`).
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response>
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::ready,
+    sync::Arc,
+};
 
+use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tautline_mutating_policy::Request;
 
 use crate::response::{Response, ResponseKind};
 
@@ -24,100 +31,76 @@ pub(crate) enum ReviewError {
     NoRequest,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Request {
-    /// The ID of the request, which is copied into the response.
-    pub uid: String,
-    /// The group, version and kind of the object.
-    pub kind: [String; 3],
-    /// The object's namespace; empty for cluster-scoped objects. For a Namespace it is its own
-    /// name.
-    pub namespace: String,
-    /// The object's name; empty for a create with `generateName`.
-    pub name: String,
-    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
-    pub operation: String,
-    /// The subresource, such as `status`; empty for the object itself.
-    pub subresource: String,
-    /// The new object; null for a delete.
-    pub object: Arc<Value>,
-    /// The old object; null for a create.
-    pub old_object: Arc<Value>,
-    pub dry_run: bool,
-    /// The size of the review, in bytes.
-    pub bytes: usize,
-    /// The fields of the request except the objects.
-    pub rest: Map<String, Value>,
+/// Reviews requests, whose content is untrusted user input.
+pub(crate) type Handler = Arc<dyn Fn(Arc<Request>) -> BoxFuture<'static, Response> + Send + Sync>;
+
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub name: &'static str,
+    pub handler: Handler,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The routes by the paths of the webhooks.
+pub(crate) type Routes = BTreeMap<&'static str, Route>;
+
+/// Returns a handler that does not wait.
+pub(crate) fn sync_handler(
+    review: impl Fn(&Request) -> Response + Send + Sync + 'static,
+) -> Handler {
+    Arc::new(move |request: Arc<Request>| Box::pin(ready(review(&request))))
+}
+
+/// Returns a handler that bypasses requests in exempt namespaces.
+pub(crate) fn except_in(exempt: BTreeSet<String>, handler: Handler) -> Handler {
+    Arc::new(move |request| {
+        if !exempt.contains(&request.namespace) {
+            return handler(request);
+        }
+        let text = format!("{} is exempt", request.namespace);
+        Box::pin(ready(Response::bypass("ExemptNamespace", text)))
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Envelope {
-    #[serde(default)]
     api_version: String,
-    #[serde(default)]
     kind: String,
-    #[serde(default)]
-    request: Map<String, Value>,
+    request: Request,
 }
 
-impl Request {
-    pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
-        let Envelope {
-            api_version,
-            kind,
-            mut request,
-        } = serde_json::from_slice(body)?;
-        if api_version != API_VERSION || kind != "AdmissionReview" {
-            return Err(ReviewError::Kind { api_version, kind });
-        }
-        let (object, old_object) = (request.remove("object"), request.remove("oldObject"));
-        let text = |key: &str| text(request.get(key));
-        let of_kind = |key: &str| text_at(request.get("kind"), key);
-        let read = Self {
-            uid: text("uid"),
-            kind: ["group", "version", "kind"].map(of_kind),
-            namespace: text("namespace"),
-            name: text("name"),
-            operation: text("operation"),
-            subresource: text("subResource"),
-            object: Arc::new(object.unwrap_or_default()),
-            old_object: Arc::new(old_object.unwrap_or_default()),
-            dry_run: request.get("dryRun") == Some(&Value::Bool(true)),
-            bytes: body.len(),
-            rest: request,
-        };
-        if read.uid.is_empty() || read.operation.is_empty() {
-            return Err(ReviewError::NoRequest);
-        }
-        Ok(read)
+/// Decodes the request of an AdmissionReview.
+pub(crate) fn decode(body: &[u8]) -> Result<Request, ReviewError> {
+    let Envelope {
+        api_version,
+        kind,
+        request,
+    } = serde_json::from_slice(body)?;
+    if api_version != API_VERSION || kind != "AdmissionReview" {
+        return Err(ReviewError::Kind { api_version, kind });
     }
-
-    /// Returns the name as `namespace/name`, without the namespace if there is none. An object
-    /// without a name is shown as `generateName*`.
-    pub fn object_name(&self) -> String {
-        let meta = &self.object["metadata"];
-        let name = match self.name.as_str() {
-            "" => meta["name"].as_str().unwrap_or_default(),
-            name => name,
-        };
-        let name = match name {
-            "" => format!("{}*", meta["generateName"].as_str().unwrap_or_default()),
-            name => name.to_owned(),
-        };
-        match self.namespace.as_str() {
-            "" => name,
-            namespace => format!("{namespace}/{name}"),
-        }
+    if request.uid.is_empty() || request.operation.is_empty() {
+        return Err(ReviewError::NoRequest);
     }
+    Ok(request)
 }
 
-fn text(value: Option<&Value>) -> String {
-    value.and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn text_at(value: Option<&Value>, key: &str) -> String {
-    text(value.and_then(|v| v.get(key)))
+/// Returns the object's name as `namespace/name`, without the namespace if there is none. An object
+/// without a name is shown as `generateName*`.
+pub(crate) fn object_name(request: &Request) -> String {
+    let meta = &request.object["metadata"];
+    let name = match request.name.as_str() {
+        "" => meta["name"].as_str().unwrap_or_default(),
+        name => name,
+    };
+    let name = match name {
+        "" => format!("{}*", meta["generateName"].as_str().unwrap_or_default()),
+        name => name.to_owned(),
+    };
+    match request.namespace.as_str() {
+        "" => name,
+        namespace => format!("{namespace}/{name}"),
+    }
 }
 
 /// The AdmissionReview of a response. Its fields are in alphabetical order.
@@ -189,18 +172,22 @@ mod tests {
 
     #[test]
     fn request_keeps_all_fields() {
-        let request = Request::read(&body(json!({
+        let request = decode(&body(json!({
             "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "namespace": "shop", "operation": "CREATE", "subResource": "status",
             "object": {"metadata": {"generateName": "web-"}}, "oldObject": null,
             "dryRun": true, "userInfo": {"username": "ann"},
         })))
         .unwrap();
-        assert_eq!(request.kind, ["", "v1", "Pod"]);
+        let kind = &request.kind;
+        assert_eq!(
+            [&*kind.group, &*kind.version, &*kind.kind],
+            ["", "v1", "Pod"]
+        );
         assert!(request.dry_run && request.old_object.is_null());
-        assert_eq!(request.object_name(), "shop/web-*");
-        assert_eq!(request.rest["userInfo"]["username"], "ann");
-        assert!(!request.rest.contains_key("object"));
+        assert_eq!(object_name(&request), "shop/web-*");
+        assert_eq!(request.user_info["username"], "ann");
+        assert_eq!(request.sub_resource, "status");
     }
 
     #[test]
@@ -218,8 +205,21 @@ mod tests {
             ),
         ];
         for (bytes, expected) in cases {
-            let error = Request::read(bytes).unwrap_err().to_string();
+            let error = decode(bytes).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn exempt_namespaces_are_bypassed() {
+        let allow = sync_handler(|_| Response::allow("Ok", ""));
+        let handler = except_in(["shop".to_owned()].into(), allow);
+        for (namespace, code) in [("shop", "ExemptNamespace"), ("other", "Ok")] {
+            let request = Request {
+                namespace: namespace.to_owned(),
+                ..Request::default()
+            };
+            assert_eq!(handler(Arc::new(request)).await.code, code);
         }
     }
 
@@ -240,12 +240,12 @@ mod tests {
     proptest! {
         #[test]
         fn random_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            _ = Request::read(&bytes);
+            _ = decode(&bytes);
         }
 
         #[test]
         fn response_has_the_uid_of_the_request(uid in "\\PC{1,40}") {
-            let request = Request::read(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
+            let request = decode(&body(json!({"uid": uid, "operation": "CREATE"}))).unwrap();
             let answer = encoded(&request.uid, &Response::allow("X", ""));
             prop_assert_eq!(answer["response"]["uid"].as_str(), Some(uid.as_str()));
         }

@@ -12,10 +12,9 @@ use tokio::sync::Semaphore;
 
 use crate::{
     config::Config,
-    handler::{Route, Routes},
     metrics::Metrics,
     response::ResponseKind,
-    review,
+    review::{self, Route, Routes},
 };
 
 /// The most JSON values of a review. Two of the largest objects that the API server accepts have
@@ -92,12 +91,12 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
     if let Some(refusal) = check_values(&connection, &body) {
         return refusal;
     }
-    let request = match review::Request::read(&body) {
+    let request = match review::decode(&body) {
         Ok(request) => Arc::new(request),
         Err(error) => return text(400, format!("{error}\n")),
     };
     drop(body);
-    review(shared, route, request).await
+    answer(shared, route, request).await
 }
 
 /// Bounds the memory of a parsed review, which takes many times the memory of its text.
@@ -122,18 +121,18 @@ fn parsed_bytes(text: usize, objects: usize, others: usize) -> usize {
     text + objects * OBJECT_BYTES + others * VALUE_BYTES
 }
 
-async fn review(
-    shared: &Arc<Shared>,
+async fn answer(
+    shared: &Shared,
     route: &Route,
-    request: Arc<review::Request>,
+    request: Arc<tautline_mutating_policy::Request>,
 ) -> HttpResponse {
-    let (handler, review_request) = (Arc::clone(&route.handler), Arc::clone(&request));
-    let review = async move { handler.review(review_request).await };
+    let review = async { (route.handler)(Arc::clone(&request)).await };
+    let object = || review::object_name(&request);
     // A panic fails this review but not the connection.
     let response = match AssertUnwindSafe(review).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
-            tracing::error!(job = route.name, object = %request.object_name(), "the review failed");
+            tracing::error!(handler = route.name, object = %object(), "the review failed");
             return text(500, "the review failed; see the server's log\n");
         }
     };
@@ -141,10 +140,10 @@ async fn review(
     let (outcome, code) = (response.kind.as_str(), response.code);
     match response.kind {
         ResponseKind::Refuse | ResponseKind::Malformed => tracing::info!(
-            job = route.name, object = %request.object_name(), code, reason = %response.text, "refused"
+            handler = route.name, object = %object(), code, reason = %response.text, "refused"
         ),
         _ => tracing::debug!(
-            job = route.name, object = %request.object_name(), outcome, code, reason = %response.text, "reviewed"
+            handler = route.name, object = %object(), outcome, code, reason = %response.text, "reviewed"
         ),
     }
     if response.kind == ResponseKind::Malformed {
@@ -160,7 +159,6 @@ async fn review(
 mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
-    use futures::future::BoxFuture;
     use tautline_runtime::http::{Port, PortMetrics, serve};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -170,40 +168,22 @@ mod tests {
 
     use super::*;
     use crate::{
-        handler::{Handler, SyncHandler},
         response::Response,
+        review::{Handler, sync_handler},
     };
 
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
 
-    struct Slow;
-
-    impl Handler for Slow {
-        fn review(self: Arc<Self>, _: Arc<review::Request>) -> BoxFuture<'static, Response> {
-            Box::pin(std::future::pending())
-        }
-    }
-
     /// The server's paths, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
     async fn start() -> std::net::SocketAddr {
         let mut routes: Routes = BTreeMap::new();
-        let handlers: [(&str, Arc<dyn Handler>); 4] = [
-            (
-                "/allow",
-                Arc::new(SyncHandler(|_: &review::Request| Response::allow("Ok", ""))),
-            ),
-            ("/slow", Arc::new(Slow)),
-            (
-                "/broken",
-                Arc::new(SyncHandler(|_: &review::Request| panic!("on purpose"))),
-            ),
-            (
-                "/odd",
-                Arc::new(SyncHandler(|_: &review::Request| {
-                    Response::malformed("no pod")
-                })),
-            ),
+        let slow: Handler = Arc::new(|_| Box::pin(std::future::pending()));
+        let handlers = [
+            ("/allow", sync_handler(|_| Response::allow("Ok", ""))),
+            ("/slow", slow),
+            ("/broken", sync_handler(|_| panic!("on purpose"))),
+            ("/odd", sync_handler(|_| Response::malformed("no pod"))),
         ];
         for (path, handler) in handlers {
             routes.insert(
@@ -311,8 +291,8 @@ mod tests {
             let counted = parsed_bytes(review.len(), objects, others);
             let before = resident_bytes();
             let copies = COUNTED.div_ceil(counted);
-            let read = |_| review::Request::read(review.as_bytes()).unwrap();
-            let parsed: Vec<review::Request> = (0..copies).map(read).collect();
+            let read = |_| review::decode(review.as_bytes()).unwrap();
+            let parsed: Vec<_> = (0..copies).map(read).collect();
             let grown = resident_bytes().saturating_sub(before);
             drop(parsed);
             let most = copies * counted + NOISE;

@@ -22,6 +22,15 @@ const SLICE_POLICY_START_TIMEOUT: Duration = Duration::from_secs(10);
 /// the server.
 const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Spawns a task that may be dropped at any await point when the process stops.
+pub(crate) fn spawn_until_stop(tasks: &mut Tasks, name: &str, task: impl Future + Send + 'static) {
+    let stop = tasks.stop_token();
+    tasks.spawn(name, async move {
+        stop.run_until_cancelled(task).await;
+        Ok(())
+    });
+}
+
 pub(crate) fn slice_policy(
     config: &Config,
     client: &Client,
@@ -31,21 +40,17 @@ pub(crate) fn slice_policy(
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
     let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
-    tasks.spawn("slice policy", async move {
+    spawn_until_stop(tasks, "slice policy", async move {
         let timeout = async {
             tokio::time::sleep(SLICE_POLICY_START_TIMEOUT).await;
             ready.done(SLICE_POLICY);
-            std::future::pending::<()>().await;
         };
         let see = |map| {
             policy.update(map);
             ready.done(SLICE_POLICY);
         };
-        tokio::select! {
-            () = single_watch::watch_single(api, gpu_sharing::MAP, stop, see) => {}
-            () = timeout => {}
-        }
-        Ok(())
+        let watch = single_watch::watch_single(api, gpu_sharing::MAP, stop, see);
+        tokio::join!(watch, timeout);
     });
 }
 
@@ -71,40 +76,30 @@ pub(crate) fn mutation_policies(
     watch_list(api, None, readiness, tasks, move |all| {
         bindings.update_bindings(&all)
     });
-    let stop = tasks.stop_token();
-    let (namespaces, end) = (Arc::clone(&cluster), stop.clone());
-    tasks.spawn("watch namespaces", async move {
-        namespaces.watch_namespaces(end).await;
-        Ok(())
-    });
-    let (schemas, end) = (Arc::clone(&cluster), stop.clone());
-    tasks.spawn("types", async move {
-        schemas.schemas.keep_fresh(end).await;
-        Ok(())
-    });
-    let (params, client, active) = (Arc::clone(&cluster), client.clone(), store.changes());
-    tasks.spawn("parameters", async move {
-        params.params.watch_kinds(client, active, stop).await;
-        Ok(())
-    });
-    let (params, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
-    let end = tasks.stop_token();
-    tasks.spawn("parameters at start", async move {
+    let of = Arc::clone(&cluster);
+    let watch = async move { of.watch_namespaces().await };
+    spawn_until_stop(tasks, "watch namespaces", watch);
+    let of = Arc::clone(&cluster);
+    let refresh = async move { of.schemas.keep_fresh().await };
+    spawn_until_stop(tasks, "types", refresh);
+    let (of, client, active) = (Arc::clone(&cluster), client.clone(), store.changes());
+    let watch = async move { of.params.watch_kinds(client, active).await };
+    spawn_until_stop(tasks, "parameters", watch);
+    let (of, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
+    spawn_until_stop(tasks, "parameters at start", async move {
         // Before the parameters are listed, policies with failurePolicy Fail would refuse requests.
-        tokio::select! {
-            () = params.params.wait_until_listed(&active, PARAMS_START_TIMEOUT) => ready.done(PARAMS),
-            () = end.cancelled() => {}
-        }
+        let params = &of.params;
+        params
+            .wait_until_listed(&active, PARAMS_START_TIMEOUT)
+            .await;
+        ready.done(PARAMS);
         // A task that ends stops the process.
-        end.cancelled().await;
-        Ok(())
+        std::future::pending::<()>().await;
     });
     Arc::new(MutationHandler {
         store,
         cluster,
-        exempt: config.exempt.clone(),
         counters,
         deadline: config.deadline.mul_f64(0.75),
-        executor: mutations::Executor::default(),
     })
 }

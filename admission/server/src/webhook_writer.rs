@@ -1,68 +1,35 @@
 //! Writes the `caBundle` of the server's webhooks, and the rules and failurePolicy of the webhook
 //! of mutation policies.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::{Stream, StreamExt, stream};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
-        ValidatingWebhookConfiguration, WebhookClientConfig,
+        MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
     },
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{Patch, PatchParams},
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
+use kube_runtime::{WatchStreamExt, watcher::watch_object};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use tautline_runtime::single_watch;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tautline_runtime::{api_call, backoff::WatchBackoff, error_text::error_text};
+use tokio::sync::watch;
 
 use crate::{
     metrics::Metrics,
     mutations::ActivePolicies,
-    webhooks::{MUTATING, POLICIES, VALIDATING},
+    webhooks::{ConfigurationKey, POLICIES, configurations},
 };
 
 /// The longest time for one write.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 /// The delay before failed writes are repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-
-trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
-    fn hooks(&self) -> Vec<Hook>;
-}
-
-impl Configuration for MutatingWebhookConfiguration {
-    fn hooks(&self) -> Vec<Hook> {
-        let hook = |h: &MutatingWebhook| Hook {
-            name: h.name.clone(),
-            bundle: bundle_of(&h.client_config),
-            rules: json!(h.rules.as_deref().unwrap_or_default()),
-            fail: h.failure_policy.as_deref() != Some("Ignore"),
-        };
-        self.webhooks.iter().flatten().map(hook).collect()
-    }
-}
-
-impl Configuration for ValidatingWebhookConfiguration {
-    fn hooks(&self) -> Vec<Hook> {
-        let hook = |h: &ValidatingWebhook| Hook {
-            name: h.name.clone(),
-            bundle: bundle_of(&h.client_config),
-            rules: json!(h.rules.as_deref().unwrap_or_default()),
-            fail: h.failure_policy.as_deref() != Some("Ignore"),
-        };
-        self.webhooks.iter().flatten().map(hook).collect()
-    }
-}
-
-fn bundle_of(client: &WebhookClientConfig) -> String {
-    let bytes = client.ca_bundle.as_ref().map(|b| b.0.as_slice());
-    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
-}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Hook {
@@ -72,49 +39,22 @@ struct Hook {
     fail: bool,
 }
 
-type Key = (&'static str, &'static str);
-/// The webhooks of a configuration; `None` if the configuration does not exist.
-type KnownHooks = Option<Vec<Hook>>;
-
-pub(crate) struct Inputs {
-    /// The CA bundle to write; `None` if the operator writes it.
-    pub bundle: watch::Receiver<Option<String>>,
-    pub active: watch::Receiver<Arc<ActivePolicies>>,
-}
-
-/// Updates the webhooks until the server stops. `trusted` receives the CA bundles that the webhooks
-/// contain.
+/// Updates the webhooks for as long as the future is polled. `bundle` is the CA bundle to write, or `None` if
+/// the operator writes it. `trusted` receives the CA bundles that the webhooks contain.
 pub(crate) async fn run(
     client: Client,
-    mut inputs: Inputs,
+    mut bundle: watch::Receiver<Option<String>>,
+    mut active: watch::Receiver<Arc<ActivePolicies>>,
     trusted: watch::Sender<Vec<String>>,
     metrics: Metrics,
-    stop: CancellationToken,
 ) {
-    let (sender, mut seen) = mpsc::channel(64);
-    for name in MUTATING {
-        watch_configuration::<MutatingWebhookConfiguration>(
-            &client,
-            ("mutating", name),
-            &sender,
-            &stop,
-        );
-    }
-    for name in VALIDATING {
-        watch_configuration::<ValidatingWebhookConfiguration>(
-            &client,
-            ("validating", name),
-            &sender,
-            &stop,
-        );
-    }
-    drop(sender);
-    let mut all: BTreeMap<Key, KnownHooks> = BTreeMap::new();
+    let watches = configurations().map(|key| Box::pin(watch_configuration(&client, key)));
+    let mut seen = stream::select_all(watches);
+    let mut all: BTreeMap<ConfigurationKey, Vec<Hook>> = BTreeMap::new();
     loop {
-        let bundle = inputs.bundle.borrow_and_update().clone();
-        let active = inputs.active.borrow_and_update().clone();
-        let known: Vec<&Hook> = all.values().flatten().flatten().collect();
-        let bundles: Vec<String> = known.iter().map(|h| h.bundle.clone()).collect();
+        let ca = bundle.borrow_and_update().clone();
+        let policies = active.borrow_and_update().clone();
+        let bundles: Vec<String> = all.values().flatten().map(|h| h.bundle.clone()).collect();
         trusted.send_if_modified(|before| {
             let changed = *before != bundles;
             *before = bundles;
@@ -122,14 +62,18 @@ pub(crate) async fn run(
         });
         let mut failed = false;
         for (key, hooks) in &all {
-            let patches = hooks.iter().flatten();
-            let patches = patches.filter_map(|h| patch_for(h, bundle.as_deref(), &active));
+            let patches = hooks.iter();
+            let patches = patches.filter_map(|h| patch_for(h, ca.as_deref(), &policies));
             let patches: Vec<Value> = patches.collect();
             if patches.is_empty() {
                 continue;
             }
-            match write(&client, *key, patches).await {
-                Ok(()) => {
+            // A strategic merge does not change the other webhooks of the configuration.
+            let patch = Patch::Strategic(json!({"webhooks": patches}));
+            let (api, params) = (api(&client, *key), PatchParams::default());
+            let call = api.patch(key.1, &params, &patch);
+            match api_call::within(WRITE_DEADLINE, call).await {
+                Ok(_) => {
                     metrics.webhook_write("written");
                     tracing::info!(configuration = key.1, kind = key.0, "webhooks updated");
                 }
@@ -141,16 +85,54 @@ pub(crate) async fn run(
             }
         }
         tokio::select! {
-            () = stop.cancelled() => return,
-            Ok(()) = inputs.bundle.changed() => {}
-            Ok(()) = inputs.active.changed() => {}
-            found = seen.recv() => match found {
-                Some((key, hooks)) => _ = all.insert(key, hooks),
-                None => return,
-            },
+            Ok(()) = bundle.changed() => {}
+            Ok(()) = active.changed() => {}
+            Some((key, hooks)) = seen.next() => { all.insert(key, hooks); }
             () = tokio::time::sleep(RETRY_DELAY), if failed => {}
         }
     }
+}
+
+fn api(client: &Client, (side, _): ConfigurationKey) -> Api<DynamicObject> {
+    let resource = match side {
+        "Mutating" => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        _ => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    };
+    Api::all_with(client.clone(), &resource)
+}
+
+/// Watches a configuration, which has no webhooks while it does not exist.
+fn watch_configuration(
+    client: &Client,
+    key: ConfigurationKey,
+) -> impl Stream<Item = (ConfigurationKey, Vec<Hook>)> + use<> {
+    let events = watch_object(api(client, key), key.1).backoff(WatchBackoff::default());
+    events.filter_map(move |event| {
+        let change = match event {
+            Ok(object) => Some((key, object.map(hooks).unwrap_or_default())),
+            Err(error) => {
+                let error = error_text(&error);
+                tracing::warn!(configuration = key.1, kind = key.0, error, "watch restarts");
+                None
+            }
+        };
+        std::future::ready(change)
+    })
+}
+
+fn hooks(configuration: DynamicObject) -> Vec<Hook> {
+    let webhooks = configuration.data["webhooks"].as_array();
+    let hook = |hook: &Value| {
+        let bundle = ByteString::deserialize(&hook["clientConfig"]["caBundle"]);
+        let rules = hook["rules"].as_array().cloned();
+        Hook {
+            name: hook["name"].as_str().unwrap_or_default().to_owned(),
+            bundle: String::from_utf8_lossy(&bundle.unwrap_or_default().0).into_owned(),
+            rules: rules.unwrap_or_default().into(),
+            fail: hook["failurePolicy"] != "Ignore",
+        }
+    };
+    webhooks.into_iter().flatten().map(hook).collect()
 }
 
 fn patch_for(hook: &Hook, bundle: Option<&str>, active: &ActivePolicies) -> Option<Value> {
@@ -171,68 +153,13 @@ fn patch_for(hook: &Hook, bundle: Option<&str>, active: &ActivePolicies) -> Opti
     (patch.as_object()?.len() > 1).then_some(patch)
 }
 
-fn watch_configuration<K: Configuration + 'static>(
-    client: &Client,
-    key: Key,
-    seen: &mpsc::Sender<(Key, KnownHooks)>,
-    stop: &CancellationToken,
-) {
-    let (api, seen, stop) = (Api::<K>::all(client.clone()), seen.clone(), stop.clone());
-    tokio::spawn(async move {
-        let (found, mut queue) = watch::channel(None);
-        let see = |object: Option<K>| {
-            let hooks = object.map(|o| o.hooks());
-            found.send_replace(Some(hooks));
-        };
-        let forward = async {
-            while queue.changed().await.is_ok() {
-                let Some(hooks) = queue.borrow_and_update().clone() else {
-                    continue;
-                };
-                if seen.send((key, hooks)).await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::select! {
-            () = single_watch::watch_single(api, key.1, stop, see) => {}
-            () = forward => {}
-        }
-    });
-}
-
-/// Writes webhooks of a configuration by a strategic merge, which does not change the other
-/// webhooks.
-async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
-    let patch = json!({"webhooks": hooks});
-    match key.0 {
-        "mutating" => patch_one::<MutatingWebhookConfiguration>(client, key.1, patch).await,
-        _ => patch_one::<ValidatingWebhookConfiguration>(client, key.1, patch).await,
-    }
-}
-
-async fn patch_one<K: Configuration>(
-    client: &Client,
-    name: &str,
-    patch: Value,
-) -> Result<(), String> {
-    let api = Api::<K>::all(client.clone());
-    let patch = Patch::Strategic(patch);
-    let params = PatchParams::default();
-    let call = api.patch(name, &params, &patch);
-    let patched = tautline_runtime::api_call::within(WRITE_DEADLINE, call).await;
-    let patched = patched.map_err(|e| e.to_string())?;
-    tracing::debug!(name = %patched.name_any(), "patched");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_applied_manifest_is_completed() {
-        let applied: MutatingWebhookConfiguration = serde_json::from_value(json!({
+        let applied = serde_json::from_value(json!({
             "metadata": {"name": "a"}, "webhooks": [{
                 "name": POLICIES, "failurePolicy": "Fail", "clientConfig": {},
                 "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -243,7 +170,7 @@ mod tests {
             complete: true,
             ..ActivePolicies::default()
         };
-        let patch = patch_for(&applied.hooks()[0], None, &none);
+        let patch = patch_for(&hooks(applied)[0], None, &none);
         let expected = json!({"name": POLICIES, "failurePolicy": "Ignore"});
         assert_eq!(patch, Some(expected));
     }

@@ -21,65 +21,180 @@ pub enum Address {
     Url(String),
 }
 
-pub(crate) const MUTATING: [&str; 5] = [
-    "tautline-own-resources",
-    "tautline-gpu-slices",
-    "tautline-mutation-policies",
-    "tautline-model-registry",
-    "tautline-governed",
-];
-/// The webhook of mutation policies, with their rules and failurePolicy.
+/// The webhook of mutation policies, whose rules and failurePolicy the server writes.
 pub(crate) const POLICIES: &str = "mutation-policies.tautline.io";
-pub(crate) const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
-const CONSTRAINT: &str = GROUP;
-const REGISTRY: &str = "registry.volcano.sh";
-const CURRENT_REGISTRY: &str = "workload.serving.volcano.sh";
-
+/// A webhook. Webhooks with the same file and configuration follow each other in [`HOOKS`].
 struct Hook {
+    file: &'static str,
+    mutating: bool,
+    configuration: &'static str,
     name: &'static str,
     path: &'static str,
-    group: &'static str,
-    versions: &'static str,
+    /// The API groups with the resources; empty if the server writes the rules and failurePolicy.
+    groups: &'static [&'static str],
+    version: &'static str,
     resources: &'static [&'static str],
     operations: &'static [&'static str],
     fail: bool,
-    seconds: u8,
+    timeout_secs: u8,
     reinvoke: bool,
-    cluster: bool,
+    cluster_scoped: bool,
+    /// The label with which a namespace opts out, by the value `disabled`.
+    opt_out_label: Option<&'static str>,
 }
 
-const BOTH: &[&str] = &["CREATE", "UPDATE"];
-
+/// The creation of pods.
 const PODS: Hook = Hook {
+    file: "",
+    mutating: true,
+    configuration: "",
     name: "",
     path: "",
-    group: "",
-    versions: "v1",
+    groups: &[""],
+    version: "v1",
     resources: &["pods"],
     operations: &["CREATE"],
     fail: false,
-    seconds: 10,
-    reinvoke: false,
-    cluster: false,
-};
-
-const OWN: Hook = Hook {
-    group: CONSTRAINT,
-    versions: "v1alpha1",
-    operations: BOTH,
-    ..PODS
-};
-
-const MODELS: Hook = Hook {
-    group: REGISTRY,
-    versions: "v1alpha1",
-    operations: BOTH,
-    fail: true,
-    seconds: 30,
+    timeout_secs: 10,
     reinvoke: true,
+    cluster_scoped: false,
+    opt_out_label: None,
+};
+
+/// The creation and update of Tautline's own objects.
+const OWN: Hook = Hook {
+    file: "own-resources.yaml",
+    configuration: "tautline-own-resources",
+    groups: &[GROUP],
+    version: "v1alpha1",
+    operations: &["CREATE", "UPDATE"],
+    reinvoke: false,
     ..PODS
 };
+
+/// The creation and update of objects of the model registry, in its former and its current group.
+const MODELS: Hook = Hook {
+    file: "model-registry.yaml",
+    configuration: "tautline-model-registry",
+    groups: &["registry.volcano.sh", "workload.serving.volcano.sh"],
+    fail: true,
+    timeout_secs: 30,
+    reinvoke: true,
+    ..OWN
+};
+
+/// The former and the current name of the registry's models.
+const MODEL: &[&str] = &["models", "modelboosters"];
+
+const HOOKS: [Hook; 11] = [
+    Hook {
+        name: "default.constraint.tautline.io",
+        path: "/mutate-constraint",
+        resources: &["constraintpolicies", "constraintpolicyoffers"],
+        ..OWN
+    },
+    Hook {
+        mutating: false,
+        name: "validate.constraint.tautline.io",
+        path: "/validate-constraint",
+        resources: &[
+            "constraintpolicies",
+            "constraintpolicyoffers",
+            "constraintpolicybindings",
+        ],
+        ..OWN
+    },
+    Hook {
+        mutating: false,
+        name: "validate.mutation.tautline.io",
+        path: "/validate-constraint",
+        groups: &["tautline.io"],
+        resources: &["mutationpolicies", "mutationpolicybindings"],
+        // A policy that does not compile could refuse every pod.
+        fail: true,
+        cluster_scoped: true,
+        ..OWN
+    },
+    Hook {
+        file: "gpu-slices.yaml",
+        configuration: "tautline-gpu-slices",
+        name: "gpu-slices.tautline.io",
+        path: "/mutate-v1-pod",
+        ..PODS
+    },
+    Hook {
+        file: "mutation-policies.yaml",
+        configuration: "tautline-mutation-policies",
+        name: POLICIES,
+        path: "/mutate-policies",
+        // A manifest with the server's fields would conflict when applied again.
+        groups: &[],
+        ..PODS
+    },
+    Hook {
+        name: "default.model.registry.tautline.io",
+        path: "/mutate-registry-volcano-sh-v1alpha1-model",
+        resources: MODEL,
+        ..MODELS
+    },
+    Hook {
+        name: "default.autoscalingpolicy.registry.tautline.io",
+        path: "/mutate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+        resources: &["autoscalingpolicies"],
+        ..MODELS
+    },
+    Hook {
+        mutating: false,
+        name: "validate.model.registry.tautline.io",
+        path: "/validate-registry-volcano-sh-v1alpha1-model",
+        resources: MODEL,
+        ..MODELS
+    },
+    Hook {
+        mutating: false,
+        name: "validate.autoscalingpolicy.registry.tautline.io",
+        path: "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
+        resources: &["autoscalingpolicies"],
+        ..MODELS
+    },
+    Hook {
+        mutating: false,
+        name: "validate.autoscalingpolicybinding.registry.tautline.io",
+        path: "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicybinding",
+        resources: &["autoscalingpolicybindings"],
+        ..MODELS
+    },
+    Hook {
+        file: "governed.yaml",
+        configuration: "tautline-governed",
+        name: "governed.tautline.io",
+        path: "/mutate-governed",
+        opt_out_label: Some(SECOND_SCHEDULER_LABEL),
+        ..PODS
+    },
+];
+
+/// The type of a webhook configuration, `Mutating` or `Validating`, and its name.
+pub(crate) type ConfigurationKey = (&'static str, &'static str);
+
+impl Hook {
+    fn key(&self) -> ConfigurationKey {
+        let side = if self.mutating {
+            "Mutating"
+        } else {
+            "Validating"
+        };
+        (side, self.configuration)
+    }
+}
+
+/// Returns all webhook configurations.
+pub(crate) fn configurations() -> impl Iterator<Item = ConfigurationKey> {
+    HOOKS
+        .chunk_by(|a, b| a.key() == b.key())
+        .map(|hooks| hooks[0].key())
+}
 
 /// The name of a file and the webhook configurations in it.
 pub type File = (&'static str, Vec<Value>);
@@ -87,160 +202,19 @@ pub type File = (&'static str, Vec<Value>);
 /// Returns all webhook configurations, without the fields that the server writes, such as
 /// `caBundle`.
 pub fn files(address: &Address) -> Vec<File> {
-    let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
-    let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);
-    let own = vec![
-        mutating(
-            MUTATING[0],
-            &[Hook {
-                name: "default.constraint.tautline.io",
-                path: "/mutate-constraint",
-                resources: &["constraintpolicies", "constraintpolicyoffers"],
-                ..OWN
-            }],
-        ),
-        validating(
-            VALIDATING[0],
-            &[
-                Hook {
-                    name: "validate.constraint.tautline.io",
-                    path: "/validate-constraint",
-                    resources: &[
-                        "constraintpolicies",
-                        "constraintpolicyoffers",
-                        "constraintpolicybindings",
-                    ],
-                    ..OWN
-                },
-                Hook {
-                    name: "validate.mutation.tautline.io",
-                    path: "/validate-constraint",
-                    group: "tautline.io",
-                    resources: &["mutationpolicies", "mutationpolicybindings"],
-                    // A policy that does not compile could refuse every pod.
-                    fail: true,
-                    cluster: true,
-                    ..OWN
-                },
-            ],
-        ),
-    ];
-    let mut policies = mutating(
-        MUTATING[2],
-        &[Hook {
-            name: POLICIES,
-            path: "/mutate-policies",
-            reinvoke: true,
-            ..PODS
-        }],
-    );
-    // A manifest with the server's fields would conflict when applied again.
-    if let Some(hook) = policies["webhooks"][0].as_object_mut() {
-        hook.retain(|field, _| !matches!(field.as_str(), "rules" | "failurePolicy"));
-    }
-    let slices = mutating(
-        MUTATING[1],
-        &[Hook {
-            name: "gpu-slices.tautline.io",
-            path: "/mutate-v1-pod",
-            reinvoke: true,
-            ..PODS
-        }],
-    );
-    let mut governed = mutating(
-        MUTATING[4],
-        &[Hook {
-            name: "governed.tautline.io",
-            path: "/mutate-governed",
-            reinvoke: true,
-            ..PODS
-        }],
-    );
-    let selector = &mut governed["webhooks"][0]["namespaceSelector"]["matchExpressions"];
-    if let Some(expressions) = selector.as_array_mut() {
-        expressions.push(json!({
-            "key": SECOND_SCHEDULER_LABEL, "operator": "NotIn", "values": ["disabled"],
-        }));
-    }
-    vec![
-        ("own-resources.yaml", own),
-        ("gpu-slices.yaml", vec![slices]),
-        ("mutation-policies.yaml", vec![policies]),
-        ("model-registry.yaml", registry(address)),
-        ("governed.yaml", vec![governed]),
-    ]
-}
-
-fn registry(address: &Address) -> Vec<Value> {
-    let kinds: [(&[&str], [&str; 2], &str); 3] = [
-        (
-            &["models"],
-            [
-                "/mutate-registry-volcano-sh-v1alpha1-model",
-                "/validate-registry-volcano-sh-v1alpha1-model",
-            ],
-            "model",
-        ),
-        (
-            &["autoscalingpolicies"],
-            [
-                "/mutate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
-                "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicy",
-            ],
-            "autoscalingpolicy",
-        ),
-        (
-            &["autoscalingpolicybindings"],
-            [
-                "",
-                "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicybinding",
-            ],
-            "autoscalingpolicybinding",
-        ),
-    ];
-    let of = |side: usize, verb: &str| -> Vec<Value> {
-        let sides = kinds.iter().filter(|k| !k.1[side].is_empty());
-        let one =
-            |(resources, paths, kind): &(&'static [&'static str], [&'static str; 2], &str)| {
-                let mut hook = webhook(
-                    side == 0,
-                    &Hook {
-                        path: paths[side],
-                        resources,
-                        ..MODELS
-                    },
-                    address,
-                );
-                hook["name"] = format!("{verb}.{kind}.registry.tautline.io").into();
-                // ModelBooster is the current name of Model, in the current group.
-                let mut current: Vec<Value> = resources.iter().map(|r| json!(*r)).collect();
-                if *kind == "model" {
-                    current.push(json!("modelboosters"));
-                    hook["rules"][0]["resources"] = json!(current);
-                }
-                let mut rule = hook["rules"][0].clone();
-                rule["apiGroups"] = json!([CURRENT_REGISTRY]);
-                rule["resources"] = json!(current);
-                if let Some(rules) = hook["rules"].as_array_mut() {
-                    rules.push(rule);
-                }
-                hook
-            };
-        sides.map(one).collect()
+    let files = HOOKS.chunk_by(|a, b| a.file == b.file);
+    let documents = |hooks: &[Hook]| {
+        let documents = hooks.chunk_by(|a, b| a.key() == b.key());
+        documents.map(|hooks| document(hooks, address)).collect()
     };
-    vec![
-        document(true, MUTATING[3], of(0, "default")),
-        document(false, VALIDATING[1], of(1, "validate")),
-    ]
+    files
+        .map(|hooks| (hooks[0].file, documents(hooks)))
+        .collect()
 }
 
-fn configuration(mutating: bool, config: &str, hooks: &[Hook], address: &Address) -> Value {
-    let hooks = hooks.iter().map(|h| webhook(mutating, h, address));
-    document(mutating, config, hooks.collect())
-}
-
-fn document(mutating: bool, name: &str, webhooks: Vec<Value>) -> Value {
-    let side = if mutating { "Mutating" } else { "Validating" };
+fn document(hooks: &[Hook], address: &Address) -> Value {
+    let (side, name) = hooks[0].key();
+    let webhooks: Vec<Value> = hooks.iter().map(|h| webhook(h, address)).collect();
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": format!("{side}WebhookConfiguration"),
@@ -249,7 +223,7 @@ fn document(mutating: bool, name: &str, webhooks: Vec<Value>) -> Value {
     })
 }
 
-fn webhook(mutating: bool, hook: &Hook, address: &Address) -> Value {
+fn webhook(hook: &Hook, address: &Address) -> Value {
     let client = match address {
         Address::Service { namespace, name } => {
             json!({"service": {"namespace": namespace, "name": name, "path": hook.path, "port": 443}})
@@ -264,24 +238,32 @@ fn webhook(mutating: bool, hook: &Hook, address: &Address) -> Value {
     {
         exempt.push(namespace);
     }
+    let mut selector = vec![json!({
+        "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt,
+    })];
+    let opt_out = |label| json!({"key": label, "operator": "NotIn", "values": ["disabled"]});
+    selector.extend(hook.opt_out_label.map(opt_out));
     let mut webhook = json!({
         "name": hook.name,
         "admissionReviewVersions": ["v1"],
         "clientConfig": client,
-        "rules": [{
-            "apiGroups": [hook.group], "apiVersions": [hook.versions],
-            "resources": hook.resources, "operations": hook.operations,
-            "scope": if hook.cluster { "Cluster" } else { "Namespaced" },
-        }],
-        "failurePolicy": if hook.fail { "Fail" } else { "Ignore" },
         "matchPolicy": "Equivalent",
-        "namespaceSelector": {"matchExpressions": [{
-            "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt,
-        }]},
+        "namespaceSelector": {"matchExpressions": selector},
         "sideEffects": "None",
-        "timeoutSeconds": hook.seconds,
+        "timeoutSeconds": hook.timeout_secs,
     });
-    if mutating {
+    let rule = |group: &&str| {
+        json!({
+            "apiGroups": [group], "apiVersions": [hook.version],
+            "resources": hook.resources, "operations": hook.operations,
+            "scope": if hook.cluster_scoped { "Cluster" } else { "Namespaced" },
+        })
+    };
+    if !hook.groups.is_empty() {
+        webhook["rules"] = hook.groups.iter().map(rule).collect();
+        webhook["failurePolicy"] = if hook.fail { "Fail" } else { "Ignore" }.into();
+    }
+    if hook.mutating {
         webhook["reinvocationPolicy"] = if hook.reinvoke { "IfNeeded" } else { "Never" }.into();
     }
     webhook
@@ -305,11 +287,13 @@ mod tests {
         let mut names = BTreeSet::new();
         for document in files(&service()).into_iter().flat_map(|(_, d)| d) {
             let name = document["metadata"]["name"].as_str().unwrap();
-            let known: &[&str] = match document["kind"].as_str().unwrap() {
-                "MutatingWebhookConfiguration" => &MUTATING,
-                _ => &VALIDATING,
-            };
-            assert!(known.contains(&name), "{name}");
+            let kind = document["kind"].as_str().unwrap();
+            let side = kind.strip_suffix("WebhookConfiguration").unwrap();
+            assert_eq!(
+                configurations().filter(|c| *c == (side, name)).count(),
+                1,
+                "{name}"
+            );
             for hook in document["webhooks"].as_array().unwrap() {
                 let name = hook["name"].as_str().unwrap().to_owned();
                 assert!(names.insert(name), "{hook}");

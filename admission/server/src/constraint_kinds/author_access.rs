@@ -10,8 +10,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tautline_api::MutationPolicy;
+use tautline_mutating_policy::Request;
+use tautline_runtime::api_call::within;
 
-use crate::{access, mutations::RawObject, review::Request};
+use crate::{
+    access::{self, CALL_DEADLINE},
+    mutations::RawObject,
+};
 
 /// The group whose members are not checked.
 const MASTERS: &str = "system:masters";
@@ -32,13 +37,13 @@ struct RequiredAccess {
 
 /// Returns the access that an author lacks; `None` if the author may read the parameters.
 pub(super) async fn missing_access(client: &Client, request: &Request) -> Option<String> {
-    let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
+    let user = &request.user_info;
     let groups = user["groups"].as_array();
     if groups.is_some_and(|all| all.iter().any(|group| group == MASTERS)) {
         return None;
     }
     let (object, old) = (&request.object["spec"], &request.old_object["spec"]);
-    let right = match request.kind[2].as_str() {
+    let right = match request.kind.kind.as_str() {
         "MutationPolicy" if changes(object, old, &["paramKind"]) => {
             policy_access(client, object).await
         }
@@ -63,7 +68,10 @@ pub(super) async fn missing_access(client: &Client, request: &Request) -> Option
         Err(error) => Some(format!(
             "{}: cannot check whether user {name:?} may {} {}: {error}; allow tautline-admission to \
              create subjectaccessreviews",
-            right.field, right.verb, right.resource
+            right.field,
+            right.verb,
+            right.resource,
+            error = error.message()
         )),
     }
 }
@@ -94,12 +102,15 @@ async fn binding_access(client: &Client, spec: &Value) -> RequiredAccess {
     };
     let policy = spec["policyName"].as_str().unwrap_or_default();
     let api: Api<RawObject<MutationPolicy>> = Api::all(client.clone());
-    match access::with_deadline(api.get(policy)).await {
+    match within(CALL_DEADLINE, api.get(policy)).await {
         Ok(found) => match &found.spec["paramKind"] {
             Value::Null => right.widened(format!("MutationPolicy {policy} has no paramKind")),
             kind => right.for_kind(client, kind).await,
         },
-        Err(error) => right.widened(format!("MutationPolicy {policy} cannot be read: {error}")),
+        Err(error) => {
+            let error = error.message();
+            right.widened(format!("MutationPolicy {policy} cannot be read: {error}"))
+        }
     }
 }
 
@@ -131,7 +142,7 @@ impl RequiredAccess {
             return self.widened(format!("{of:?} is not an apiVersion"));
         };
         let gvk = GroupVersionKind::gvk(&group, &version, kind);
-        let found = access::with_deadline(pinned_kind(client, &gvk)).await;
+        let found = within(CALL_DEADLINE, pinned_kind(client, &gvk)).await;
         let right = Self {
             group,
             version,

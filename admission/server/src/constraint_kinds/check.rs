@@ -1,14 +1,16 @@
 //! Validates objects of Tautline's kinds, whose schemas the API server has checked before.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 use tautline_api::{
-    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, Metadata, convert,
+    ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, Metadata,
+    convert::{self, ConvertError},
 };
 use tautline_core::{Snapshot, trust::TrustedNamespaces};
+use tautline_mutating_policy::Request;
 
 use super::warnings;
-use crate::{mutations, response::Response, review::Request};
+use crate::{mutations, response::Response};
 
 pub(super) const VALID: &str = "Valid";
 
@@ -29,7 +31,7 @@ pub(crate) fn validate(
         return Response::allow("SpecUnchanged", "");
     }
     let namespace = request.namespace.as_str();
-    let checked = match request.kind[2].as_str() {
+    let checked = match request.kind.kind.as_str() {
         "ConstraintPolicy" => policy(object, namespace, snapshot, trusted),
         "ConstraintPolicyOffer" => offer(object, namespace, snapshot, trusted),
         "ConstraintPolicyBinding" => binding(object, namespace, snapshot),
@@ -41,15 +43,22 @@ pub(crate) fn validate(
             let allowed = Response::allow(VALID, "");
             warnings.into_iter().fold(allowed, Response::warn)
         }
-        Err(text) => Response::refuse("Invalid", super::message(request, &text)),
+        Err(error) => Response::refuse("Invalid", super::message(request, &error.to_string())),
     }
 }
 
-type Checked = Result<Vec<String>, String>;
-
-fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
-    T::deserialize(object).map_err(|e| e.to_string())
+/// The reason why an object is invalid.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Convert(#[from] ConvertError),
+    #[error("{0}")]
+    Invalid(String),
 }
+
+type Checked = Result<Vec<String>, CheckError>;
 
 fn in_namespace(meta: &mut Metadata, namespace: &str) {
     meta.namespace = Some(namespace.to_owned());
@@ -61,9 +70,9 @@ fn policy(
     snapshot: &Snapshot,
     trusted: &TrustedNamespaces,
 ) -> Checked {
-    let mut policy: ConstraintPolicy = typed(object)?;
+    let mut policy = ConstraintPolicy::deserialize(object)?;
     in_namespace(&mut policy.metadata, namespace);
-    let policy = convert::policy(&policy).map_err(|e| e.to_string())?;
+    let policy = convert::policy(&policy)?;
     Ok(warnings::policy(&policy, snapshot, trusted))
 }
 
@@ -73,9 +82,9 @@ fn offer(
     snapshot: &Snapshot,
     trusted: &TrustedNamespaces,
 ) -> Checked {
-    let mut offer: ConstraintPolicyOffer = typed(object)?;
+    let mut offer = ConstraintPolicyOffer::deserialize(object)?;
     in_namespace(&mut offer.metadata, namespace);
-    let converted = convert::offer(&offer).map_err(|e| e.to_string())?;
+    let converted = convert::offer(&offer)?;
     let mut warnings = warnings::offer(&converted, snapshot, trusted);
     warnings.extend(warnings::targets(&offer.spec.targets));
     warnings.extend(warnings::evictions(&offer.spec));
@@ -83,18 +92,19 @@ fn offer(
 }
 
 fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
-    let binding: ConstraintPolicyBinding = typed(object)?;
+    let binding = ConstraintPolicyBinding::deserialize(object)?;
     let spec = &binding.spec;
+    let invalid = |text: &str| Err(CheckError::Invalid(text.to_owned()));
     if spec.offer.is_empty() {
-        return Err("spec.offer: is empty; name the ConstraintPolicyOffer".into());
+        return invalid("spec.offer: is empty; name the ConstraintPolicyOffer");
     }
     if spec.targets.is_empty() {
-        return Err("spec.targets: is empty; name an object for each target of the offer".into());
+        return invalid("spec.targets: is empty; name an object for each target of the offer");
     }
     for (name, target) in &spec.targets {
         let parts = [("kind", &target.kind), ("name", &target.name)];
         if let Some((field, _)) = parts.iter().find(|(_, text)| text.is_empty()) {
-            return Err(format!("spec.targets[{name}].{field}: is empty"));
+            return invalid(&format!("spec.targets[{name}].{field}: is empty"));
         }
     }
     Ok(warnings::binding(&spec.offer, namespace, snapshot))
@@ -103,7 +113,7 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
 fn mutation(object: &Value) -> Checked {
     match tautline_mutating_policy::check(object) {
         Ok((_, warnings)) => Ok(mutations::lines(&warnings)),
-        Err(problems) => Err(mutations::lines(&problems).join("\n")),
+        Err(problems) => Err(CheckError::Invalid(mutations::lines(&problems).join("\n"))),
     }
 }
 
@@ -122,7 +132,11 @@ mod tests {
     fn request(kind: &str, spec: Value) -> Request {
         let group = "constraint.ciena.com".to_owned();
         Request {
-            kind: [group, "v1alpha1".into(), kind.into()],
+            kind: tautline_mutating_policy::Kind {
+                group,
+                version: "v1alpha1".into(),
+                kind: kind.into(),
+            },
             namespace: "shop".into(),
             name: "x".into(),
             operation: "CREATE".into(),
@@ -133,7 +147,7 @@ mod tests {
         }
     }
 
-    fn judge(kind: &str, spec: Value, snapshot: &Snapshot) -> Response {
+    fn validated(kind: &str, spec: Value, snapshot: &Snapshot) -> Response {
         validate(
             &request(kind, spec),
             snapshot,
@@ -191,7 +205,7 @@ mod tests {
         ];
         let mut messages = String::new();
         for (kind, spec) in cases {
-            let response = judge(kind, spec, &Snapshot::default());
+            let response = validated(kind, spec, &Snapshot::default());
             assert_eq!(response.kind, ResponseKind::Refuse, "{response:?}");
             messages += &format!("{}\n", response.text);
         }
@@ -201,7 +215,7 @@ mod tests {
     #[test]
     fn doubtful_objects_get_warnings() {
         let mut index = Index::default();
-        let empty = judge(
+        let empty = validated(
             "ConstraintPolicyOffer",
             json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
                    "policies": ["near"]}),
@@ -224,8 +238,8 @@ mod tests {
         }));
         let offer = json!({"targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}],
                            "policies": ["near"]});
-        let unprovided = judge("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
-        let policy = judge(
+        let unprovided = validated("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
+        let policy = validated(
             "ConstraintPolicy",
             json!({"rules": [
                 {"name": "latency"}, {"name": "latency"}, {"name": "latency", "prefer": "Nearest"},
@@ -234,13 +248,13 @@ mod tests {
                 {"name": "gpu-slice", "request": true, "prefer": "WithinRequest"}]}),
             &index.snapshot(),
         );
-        let doubtful = judge(
+        let doubtful = validated(
             "ConstraintPolicyOffer",
             json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}],
                    "evict": ["b"], "evictGroups": true}),
             &index.snapshot(),
         );
-        let binding = judge(
+        let binding = validated(
             "ConstraintPolicyBinding",
             json!({"offer": "o", "targets": {"default": {"kind": "Pod", "name": "p"}}}),
             &index.snapshot(),
@@ -251,7 +265,7 @@ mod tests {
             rules: vec!["latency".into()],
             ..Service::default()
         }));
-        let good = judge("ConstraintPolicyOffer", offer, &index.snapshot());
+        let good = validated("ConstraintPolicyOffer", offer, &index.snapshot());
         assert_eq!(good.warnings, Vec::<String>::new());
         let all = [empty, unprovided, policy, doubtful, binding];
         assert!(all.iter().all(|v| v.kind == ResponseKind::Allow), "{all:?}");

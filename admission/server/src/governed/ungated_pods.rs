@@ -21,10 +21,10 @@ use tautline_core::{
     names::GATE_RESOURCE,
 };
 use tautline_runtime::{
+    api_call::{ApiCallError, within},
     cluster_store::ClusterStore,
     events::{EventNote, Events, reference_to_own},
 };
-use tokio_util::sync::CancellationToken;
 
 const CONDITION: &str = "Gated";
 /// The field manager that owns the condition in server-side apply.
@@ -35,8 +35,6 @@ const GATHER_DELAY: Duration = Duration::from_secs(1);
 /// The most pods that a message names.
 const MAX_NAMES: usize = 10;
 
-type Key = (Arc<str>, Arc<str>);
-
 pub(crate) struct UngatedPods {
     pub store: ClusterStore,
     pub client: Client,
@@ -44,57 +42,42 @@ pub(crate) struct UngatedPods {
 }
 
 impl UngatedPods {
-    pub(crate) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self) {
         let mut changes = self.store.changes();
         let mut before = None;
-        // The UID and the reported pods of each offer.
-        let mut reported: BTreeMap<Key, (Box<str>, Vec<String>)> = BTreeMap::new();
+        // The reported pods by the UID of their offer.
+        let mut reported: BTreeMap<Box<str>, Vec<String>> = BTreeMap::new();
         loop {
             let now = *changes.borrow_and_update();
             if before.is_none_or(|b| now.changed(&b, &[Kind::Pod, Kind::Offer])) {
                 before = Some(now);
                 let snapshot = self.store.snapshot();
-                reported.retain(|(ns, name), (uid, _)| {
-                    snapshot
-                        .offer(ns, name)
-                        .is_some_and(|e| e.offer.uid == *uid)
-                });
-                for (key, entry, names) in find_ungated(&snapshot) {
-                    let known = reported.get(&key).map(|(_, names)| names);
-                    if known == Some(&names) {
+                let earlier = std::mem::take(&mut reported);
+                for (entry, names) in find_ungated(&snapshot) {
+                    let offer = &entry.offer;
+                    if earlier.get(&offer.uid) != Some(&names)
+                        && let Err(error) = self.report(entry, &names).await
+                    {
+                        before = None;
+                        if error.code() != Some(409) {
+                            tracing::warn!(offer = %offer.name, %error, "cannot write the condition Gated");
+                        }
                         continue;
                     }
-                    match self.report(entry, &names).await {
-                        Ok(()) => _ = reported.insert(key, (entry.offer.uid.clone(), names)),
-                        Err(error) => {
-                            before = None;
-                            match error {
-                                WriteError::Conflict => {}
-                                WriteError::Call(error) => {
-                                    tracing::warn!(offer = %key.1, %error, "cannot write the condition Gated");
-                                }
-                            }
-                        }
-                    }
+                    reported.insert(offer.uid.clone(), names);
                 }
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(GATHER_DELAY) => {}
-            }
-            if before.is_some() {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    changed = changes.changed() => if changed.is_err() { return },
-                }
+            tokio::time::sleep(GATHER_DELAY).await;
+            if before.is_some() && changes.changed().await.is_err() {
+                return;
             }
         }
     }
 
-    async fn report(&self, entry: &OfferEntry, names: &[String]) -> Result<(), WriteError> {
+    async fn report(&self, entry: &OfferEntry, names: &[String]) -> Result<(), ApiCallError> {
         let (offer, namespace) = (&entry.offer, &*entry.offer.namespace);
         let api: Api<ConstraintPolicyOffer> = Api::namespaced(self.client.clone(), namespace);
-        let Some(found) = with_deadline(api.get_opt(&offer.name)).await? else {
+        let Some(found) = within(CALL_DEADLINE, api.get_opt(&offer.name)).await? else {
             return Ok(());
         };
         let version = found.metadata.resource_version;
@@ -128,7 +111,11 @@ impl UngatedPods {
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(patch);
-        with_deadline(api.patch_status(&offer.name, &params, &patch)).await?;
+        within(
+            CALL_DEADLINE,
+            api.patch_status(&offer.name, &params, &patch),
+        )
+        .await?;
         if !names.is_empty() {
             self.events.publish(EventNote {
                 regarding: reference_to_own(
@@ -148,38 +135,23 @@ impl UngatedPods {
     }
 }
 
-enum WriteError {
-    Conflict,
-    Call(String),
-}
-
-async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    let answer = tautline_runtime::api_call::within(CALL_DEADLINE, call).await;
-    answer.map_err(|error| match error.code() {
-        Some(409) => WriteError::Conflict,
-        _ => WriteError::Call(error.to_string()),
-    })
-}
-
 fn message(names: &[String]) -> String {
-    let Some(more) = names.len().checked_sub(MAX_NAMES).filter(|m| *m > 0) else {
-        return match names {
-            [] => format!("every pending pod requests {GATE_RESOURCE}"),
-            names => message_for(names, ""),
-        };
+    if names.is_empty() {
+        return format!("every pending pod requests {GATE_RESOURCE}");
+    }
+    let shown = &names[..names.len().min(MAX_NAMES)];
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
-    message_for(&names[..MAX_NAMES], &format!(" and {more} more"))
-}
-
-fn message_for(names: &[String], more: &str) -> String {
     format!(
         "pending pods were created before the offer and do not request {GATE_RESOURCE}: {}{more}; the \
          scheduler places them without the extender: delete them so that they are created again",
-        names.join(", ")
+        shown.join(", ")
     )
 }
 
-fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
+fn find_ungated(snapshot: &Snapshot) -> Vec<(&OfferEntry, Vec<String>)> {
     let ungated = |pod: &Pod| {
         let pending = pod.node.is_none() && !pod.finished && !pod.terminating;
         pending && pod.requests.milli(GATE_RESOURCE) == 0
@@ -196,11 +168,7 @@ fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
                 .collect();
             names.sort();
             names.dedup();
-            let key = (
-                Arc::clone(&entry.offer.namespace),
-                Arc::clone(&entry.offer.name),
-            );
-            (key, entry, names)
+            (entry, names)
         })
         .collect()
 }
@@ -231,8 +199,8 @@ mod tests {
         index.apply(pod("old-a", None, 0));
         let snapshot = index.snapshot();
         let found = find_ungated(&snapshot);
-        assert_eq!(found[0].2, ["old-a", "old-b"]);
-        assert!(message(&found[0].2).contains("governed: old-a, old-b; the scheduler"));
+        assert_eq!(found[0].1, ["old-a", "old-b"]);
+        assert!(message(&found[0].1).contains("governed: old-a, old-b; the scheduler"));
         let many: Vec<String> = (0..12).map(|i| format!("p{i}")).collect();
         assert!(
             message(&many).contains("p9 and 2 more;"),

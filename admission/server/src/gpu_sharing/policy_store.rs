@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use k8s_openapi::api::core::v1::ConfigMap;
 use prometheus_client::metrics::gauge::Gauge;
 use tautline_gpu_sharing::Policy;
-use tautline_runtime::events::{EventNote, Events};
+use tautline_runtime::events::Events;
+
+use crate::mutations::load_warning;
 
 pub(crate) const MAP: &str = "cast-slice-policy";
 const KEY: &str = "policy.json";
@@ -63,10 +65,11 @@ impl PolicyStore {
                 tracing::info!(rules = policy.rules(), "slice policy loaded");
                 for bad in policy.bad_rules() {
                     let text = format!("{KEY}: {bad}; pods whose first match it is are refused");
-                    self.publish_event(map, "BadRule", text);
+                    self.events.publish(load_warning(map, "BadRule", text));
                 }
                 for warning in policy.warnings() {
-                    self.publish_event(map, "Doubtful", format!("{KEY}: {warning}"));
+                    self.events
+                        .publish(load_warning(map, "Doubtful", format!("{KEY}: {warning}")));
                 }
                 self.set(LoadedPolicy {
                     policy: Some(Arc::new(policy)),
@@ -81,7 +84,11 @@ impl PolicyStore {
                 };
                 let fault = format!("{KEY}: {error}");
                 tracing::warn!(%error, "the slice policy cannot be used; {stays}");
-                self.publish_event(map, "PolicyUnusable", format!("{fault}; {stays}"));
+                self.events.publish(load_warning(
+                    map,
+                    "PolicyUnusable",
+                    format!("{fault}; {stays}"),
+                ));
                 self.set(LoadedPolicy {
                     policy: active,
                     fault: Some(fault),
@@ -97,25 +104,6 @@ impl PolicyStore {
             .bad_rules
             .set(i64::try_from(bad).unwrap_or(i64::MAX));
         self.current.store(Arc::new(loaded));
-    }
-
-    fn publish_event(&self, map: &ConfigMap, reason: &str, text: String) {
-        let meta = &map.metadata;
-        self.events.publish(EventNote {
-            regarding: ObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("ConfigMap".into()),
-                namespace: meta.namespace.clone(),
-                name: meta.name.clone(),
-                uid: meta.uid.clone(),
-                ..ObjectReference::default()
-            },
-            secondary: None,
-            warning: true,
-            reason: reason.to_owned(),
-            action: "Load",
-            text,
-        });
     }
 }
 

@@ -58,8 +58,9 @@ impl Authorizer {
 
     async fn review(&self, spec: Value) -> Result<Decision, EvaluationError> {
         let answer = access::subject_access_review(&self.client, spec).await;
-        let status =
-            answer.map_err(|e| EvaluationError::failed(format!("cannot check access: {e}")))?;
+        let status = answer.map_err(|e| {
+            EvaluationError::failed(format!("cannot check access: {}", e.message()))
+        })?;
         Ok(Decision {
             allowed: status.allowed,
             reason: status.reason.unwrap_or_default(),

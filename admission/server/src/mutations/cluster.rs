@@ -1,25 +1,27 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::TypeMeta};
+use kube::{Api, Client};
 use serde_json::Value;
 use tautline_cel::{AccessCheck, Decision, EvaluationError};
 use tautline_mutating_policy::{
     ClusterView, Kind, ParamQuery, ParamSelector, Request, ResourceScope, model::ParamKind,
 };
+use tautline_runtime::api_call;
 use tautline_structured_merge::Schema;
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
+    authorizer::Authorizer,
+    params::{ParamWatches, WatchedKind, watch_kind},
+    schemas::SchemaCache,
 };
 
-/// The longest time to fetch a Namespace, and the delay before a failed watch starts again.
+/// The longest time to fetch a Namespace.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Cluster {
     client: Client,
-    namespaces: ObjectCache,
+    namespaces: WatchedKind,
     pub params: ParamWatches,
     pub schemas: SchemaCache,
     authorizer: Option<Authorizer>,
@@ -31,34 +33,17 @@ impl Cluster {
             schemas: SchemaCache::new(client.clone()),
             authorizer: authorizer.then(|| Authorizer::new(client.clone())),
             client,
-            namespaces: ObjectCache::default(),
+            namespaces: WatchedKind::default(),
             params: ParamWatches::default(),
         }
     }
 
-    pub(crate) fn authorizer_enabled(&self) -> bool {
-        self.authorizer.is_some()
-    }
-
-    pub(crate) async fn watch_namespaces(&self, stop: CancellationToken) {
-        let types = TypeMeta {
+    pub(crate) async fn watch_namespaces(&self) {
+        let kind = ParamKind {
             api_version: "v1".to_owned(),
             kind: "Namespace".to_owned(),
         };
-        let resource = kube::api::ApiResource::erase::<Namespace>(&());
-        loop {
-            let api = Api::all_with(self.client.clone(), &resource);
-            tokio::select! {
-                () = stop.cancelled() => return,
-                why = self.namespaces.watch(api, &types) => {
-                    tracing::warn!(%why, "cannot watch Namespaces");
-                }
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(NAMESPACE_TIMEOUT) => {}
-            }
-        }
+        watch_kind(&self.client, &kind, &self.namespaces).await;
     }
 
     /// Returns the cluster as seen by a request, for which a missing Namespace or schema is
@@ -66,11 +51,11 @@ impl Cluster {
     pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
         self.schemas.fetch_if_missing(&request.kind).await;
         let name = request.namespace.as_str();
-        let mut namespace = self.namespaces.get("", name);
+        let mut namespace = self.namespaces.objects.get("", name);
         if namespace.is_none() && !name.is_empty() {
             let api: Api<Namespace> = Api::all(self.client.clone());
-            let found = tokio::time::timeout(NAMESPACE_TIMEOUT, api.get_opt(name)).await;
-            let found = found.ok().and_then(Result::ok).flatten();
+            let found = api_call::within(NAMESPACE_TIMEOUT, api.get_opt(name)).await;
+            let found = found.ok().flatten();
             namespace = found
                 .and_then(|n| serde_json::to_value(n).ok())
                 .map(Arc::new);
@@ -91,7 +76,7 @@ impl ClusterView for RequestCluster {
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         match &self.namespace {
             Some((own, namespace)) if own == name => Some(Arc::clone(namespace)),
-            _ => self.cluster.namespaces.get("", name),
+            _ => self.cluster.namespaces.objects.get("", name),
         }
     }
 
@@ -99,16 +84,14 @@ impl ClusterView for RequestCluster {
         self.cluster.params.resource_scope(kind)
     }
 
-    fn params(&self, kind: &ParamKind, wanted: ParamQuery<'_>) -> Vec<Arc<Value>> {
-        let Some(followed) = self.cluster.params.get(kind) else {
+    fn params(&self, kind: &ParamKind, query: ParamQuery<'_>) -> Vec<Arc<Value>> {
+        let Some(watched) = self.cluster.params.get(kind) else {
             return Vec::new();
         };
-        let namespace = wanted.namespace.unwrap_or_default();
-        match wanted.selector {
-            ParamSelector::Name(name) => {
-                followed.objects.get(namespace, name).into_iter().collect()
-            }
-            ParamSelector::Labels(selector) => followed.objects.selected(namespace, selector),
+        let namespace = query.namespace.unwrap_or_default();
+        match query.selector {
+            ParamSelector::Name(name) => watched.objects.get(namespace, name).into_iter().collect(),
+            ParamSelector::Labels(selector) => watched.objects.selected(namespace, selector),
         }
     }
 

@@ -28,18 +28,13 @@ type Key = (String, String);
 #[derive(Debug, Default)]
 pub(crate) struct ObjectCache {
     all: RwLock<BTreeMap<Key, Arc<Value>>>,
-    listed: AtomicBool,
+    pub(super) listed: AtomicBool,
 }
 
 impl ObjectCache {
     /// Returns whether the list is complete, so that an object that is not cached does not exist.
     pub(crate) fn listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
-    }
-
-    #[cfg(test)]
-    pub(super) fn set_listed(&self) {
-        self.listed.store(true, Ordering::Release);
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {

@@ -50,16 +50,16 @@ impl ParamWatches {
     /// Returns the scope of a kind; `None` if the kind is unknown, or its list is incomplete.
     pub(crate) fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
         let watched = self.get(kind)?;
-        let lies = *watched.scope.read();
-        lies.filter(|_| watched.objects.listed())
+        let scope = *watched.scope.read();
+        scope.filter(|_| watched.objects.listed())
     }
 
     /// Returns the available kinds that are not listed yet; `None` if the policies are not listed
     /// yet.
     fn missing(&self, active: &ActivePolicies) -> Option<Vec<String>> {
-        let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
+        let unavailable = |of: Arc<WatchedKind>| of.unavailable.load(Ordering::Acquire);
         let unknown = |kind: &&ParamKind| {
-            self.resource_scope(kind).is_none() && !self.get(kind).is_some_and(withheld)
+            self.resource_scope(kind).is_none() && !self.get(kind).is_some_and(unavailable)
         };
         let names = active.params.iter().filter(unknown);
         let names = names.map(|k| format!("{} {}", k.api_version, k.kind));
@@ -88,11 +88,11 @@ impl ParamWatches {
         }
     }
 
+    /// Watches the kinds of parameters for as long as the future is polled.
     pub(crate) async fn watch_kinds(
         &self,
         client: Client,
         mut active: watch::Receiver<Arc<ActivePolicies>>,
-        stop: CancellationToken,
     ) {
         let mut running: HashMap<ParamKind, DropGuard> = HashMap::new();
         loop {
@@ -105,47 +105,43 @@ impl ParamWatches {
                 }
                 let watched = Arc::new(WatchedKind::default());
                 self.0.write().insert(kind.clone(), Arc::clone(&watched));
-                let end = stop.child_token();
+                let end = CancellationToken::new();
                 running.insert(kind.clone(), end.clone().drop_guard());
                 let client = client.clone();
-                tokio::spawn(async move {
-                    tokio::select! {
-                        () = end.cancelled() => {}
-                        () = watch_kind(&client, &kind, &watched) => {}
-                    }
-                });
+                let watch = async move { watch_kind(&client, &kind, &watched).await };
+                tokio::spawn(end.run_until_cancelled_owned(watch));
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                changed = active.changed() => if changed.is_err() { return },
+            if active.changed().await.is_err() {
+                return;
             }
         }
     }
 }
 
-async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
+/// Watches the objects of a kind for as long as the future is polled.
+pub(super) async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
     let types = TypeMeta {
         api_version: kind.api_version.clone(),
         kind: kind.kind.clone(),
     };
     let mut logged = String::new();
     loop {
-        let (why, withheld) = match timeout(DISCOVERY_DEADLINE, discover(client, &types)).await {
-            Ok(Ok((api, lies))) => {
+        let (why, unavailable) = match timeout(DISCOVERY_DEADLINE, discover(client, &types)).await {
+            Ok(Ok((api, scope))) => {
                 watched.unavailable.store(false, Ordering::Release);
-                *watched.scope.write() = Some(lies);
+                *watched.scope.write() = Some(scope);
                 // The watch returns when the API server refuses it.
                 (watched.objects.watch(api, &types).await, true)
             }
-            Ok(Err((why, withheld))) => (why, withheld),
+            Ok(Err(failed)) => failed,
             Err(_) => (
                 format!("the API server did not answer within {DISCOVERY_DEADLINE:?}"),
                 false,
             ),
         };
-        watched.unavailable.store(withheld, Ordering::Release);
+        watched.unavailable.store(unavailable, Ordering::Release);
         if logged != why {
-            tracing::warn!(kind = %kind.kind, %why, "cannot watch parameters; allow tautline-admission to list and watch them");
+            tracing::warn!(kind = %kind.kind, %why, "cannot watch objects for mutation policies; allow tautline-admission to list and watch them");
             logged = why;
         }
         tokio::time::sleep(RETRY_DELAY).await;
@@ -168,11 +164,11 @@ async fn discover(
         };
         (error_text(&error), unserved)
     })?;
-    let lies = match capabilities.scope {
+    let scope = match capabilities.scope {
         Scope::Namespaced => ResourceScope::Namespaced,
         Scope::Cluster => ResourceScope::Cluster,
     };
-    Ok((Api::all_with(client.clone(), &resource), lies))
+    Ok((Api::all_with(client.clone(), &resource), scope))
 }
 
 #[cfg(test)]
@@ -206,7 +202,7 @@ mod tests {
         watched.unavailable.store(true, Ordering::Release);
         params.wait_until_listed(&active, timeout_after).await;
         watched.unavailable.store(false, Ordering::Release);
-        watched.objects.set_listed();
+        watched.objects.listed.store(true, Ordering::Release);
         params.wait_until_listed(&active, timeout_after).await;
         assert!(start.elapsed() < 3 * timeout_after);
     }

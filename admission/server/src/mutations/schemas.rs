@@ -9,10 +9,9 @@ use kube::Client;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tautline_mutating_policy::Kind;
-use tautline_runtime::api_call;
-use tautline_structured_merge::{Schema, Schemas};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tautline_runtime::api_call::{ApiCallError, within};
+use tautline_structured_merge::{Schema, SchemaError, Schemas};
+use tokio::{task::JoinError, time::Instant};
 
 /// The time between two refreshes in the background.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(20);
@@ -30,6 +29,17 @@ const MAX_INDEX_AGE: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of kinds that are remembered as absent.
 const MAX_ABSENT: usize = 1024;
+
+/// The reason why a document was not read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Call(#[from] ApiCallError),
+    #[error(transparent)]
+    Parse(#[from] SchemaError),
+    #[error(transparent)]
+    Panic(#[from] JoinError),
+}
 
 /// Returns the group and version in the form of the index, such as `api/v1` or `apis/apps/v1`.
 fn path_of(kind: &Kind) -> String {
@@ -137,25 +147,15 @@ impl SchemaCache {
             .is_some_and(|at| at.elapsed() < REFRESH_INTERVAL)
     }
 
-    pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
-        for path in ["api/v1", "apis/apps/v1"] {
-            self.documents
-                .write()
-                .insert(path.to_owned(), Document::default());
-        }
+    /// Refreshes the schemas for as long as the future is polled.
+    pub(crate) async fn keep_fresh(&self) {
+        let known = ["api/v1", "apis/apps/v1"].map(|path| (path.to_owned(), Document::default()));
+        self.documents.write().extend(known);
         loop {
-            let refresh = async {
-                let _guard = self.fetching.lock().await;
-                self.refresh().await;
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = refresh => {}
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(REFRESH_INTERVAL) => {}
-            }
+            let guard = self.fetching.lock().await;
+            self.refresh().await;
+            drop(guard);
+            tokio::time::sleep(REFRESH_INTERVAL).await;
         }
     }
 
@@ -199,19 +199,17 @@ impl SchemaCache {
         }
     }
 
-    async fn read(&self, url: &str) -> Result<Schemas, String> {
+    async fn read(&self, url: &str) -> Result<Schemas, ReadError> {
         let document = self.get(url).await?;
         // A document may have megabytes, and parsing it must not block requests.
         let read = move || Schemas::read(document.as_bytes());
-        let read = tokio::task::spawn_blocking(read).await;
-        read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+        Ok(tokio::task::spawn_blocking(read).await??)
     }
 
-    async fn get(&self, path: &str) -> Result<String, String> {
+    async fn get(&self, path: &str) -> Result<String, ApiCallError> {
         let request = http::Request::get(path).body(Vec::new());
-        let request = request.map_err(|e| e.to_string())?;
-        let text = api_call::within(CALL_DEADLINE, self.client.request_text(request)).await;
-        text.map_err(|e| e.to_string())
+        let request = request.map_err(kube::Error::HttpError)?;
+        within(CALL_DEADLINE, self.client.request_text(request)).await
     }
 }
 

@@ -2,11 +2,10 @@
 //! is invalid.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -36,11 +35,13 @@ struct Entry<T> {
     usable: bool,
 }
 
+/// The objects of a kind by name; `None` until they are listed.
+type Known<T> = Option<BTreeMap<String, Entry<T>>>;
+
 #[derive(Default)]
 struct Objects {
-    policies: BTreeMap<String, Entry<CompiledPolicy>>,
-    bindings: BTreeMap<String, Entry<Binding>>,
-    listed: (bool, bool),
+    policies: Known<CompiledPolicy>,
+    bindings: Known<Binding>,
 }
 
 pub(crate) struct PolicyStore {
@@ -70,62 +71,55 @@ impl PolicyStore {
 
     pub(crate) fn update_policies(&self, all: &[Arc<RawObject<MutationPolicy>>]) {
         let mut objects = self.objects.lock();
-        objects.listed.0 = true;
-        let pick = |loaded| match loaded {
+        self.load(&mut objects.policies, all, |loaded| match loaded {
             LoadedObject::Policy(policy) => Some(policy),
             LoadedObject::Binding(_) => None,
-        };
-        self.load(&mut objects.policies, all, pick);
+        });
         self.publish(&objects);
     }
 
     pub(crate) fn update_bindings(&self, all: &[Arc<RawObject<MutationPolicyBinding>>]) {
         let mut objects = self.objects.lock();
-        objects.listed.1 = true;
-        let pick = |loaded| match loaded {
+        self.load(&mut objects.bindings, all, |loaded| match loaded {
             LoadedObject::Binding(binding) => Some(binding),
             LoadedObject::Policy(_) => None,
-        };
-        self.load(&mut objects.bindings, all, pick);
+        });
         self.publish(&objects);
     }
 
     fn load<K: Resource<DynamicType = ()>, T>(
         &self,
-        known: &mut BTreeMap<String, Entry<T>>,
+        known: &mut Known<T>,
         all: &[Arc<RawObject<K>>],
         pick: impl Fn(LoadedObject) -> Option<Arc<T>>,
     ) {
-        let names: BTreeSet<&str> = all
-            .iter()
-            .filter_map(|o| o.metadata.name.as_deref())
-            .collect();
-        known.retain(|name, _| names.contains(name.as_str()));
-        for object in all {
+        let mut before = known.take().unwrap_or_default();
+        let load = |object: &Arc<RawObject<K>>| {
             let meta = &object.metadata;
-            let text = |field: &Option<String>| field.clone().unwrap_or_default();
-            let (uid, version) = (text(&meta.uid), text(&meta.resource_version));
-            let name = text(&meta.name);
-            let before = known.get(&name).filter(|e| e.uid == uid);
-            if before.is_some_and(|e| e.version == version) {
-                continue;
-            }
-            let old = before.and_then(|e| e.valid.clone());
-            let (valid, usable) = match check(&object.manifest()) {
-                Ok((loaded, _)) => (pick(loaded), true),
-                Err(problems) => {
-                    self.report_unusable::<K>(object, &problems, old.is_some());
-                    (old, false)
+            let [name, uid, version] = [&meta.name, &meta.uid, &meta.resource_version]
+                .map(|text| text.clone().unwrap_or_default());
+            let entry = match before.remove(&name).filter(|e| e.uid == uid) {
+                Some(same) if same.version == version => same,
+                before => {
+                    let old = before.and_then(|e| e.valid);
+                    let (valid, usable) = match check(&object.manifest()) {
+                        Ok((loaded, _)) => (pick(loaded), true),
+                        Err(problems) => {
+                            self.report_unusable::<K>(object, &problems, old.is_some());
+                            (old, false)
+                        }
+                    };
+                    Entry {
+                        uid,
+                        version,
+                        valid,
+                        usable,
+                    }
                 }
             };
-            let entry = Entry {
-                uid,
-                version,
-                valid,
-                usable,
-            };
-            known.insert(name, entry);
-        }
+            (name, entry)
+        };
+        *known = Some(all.iter().map(load).collect());
     }
 
     fn report_unusable<K: Resource<DynamicType = ()>>(
@@ -134,41 +128,25 @@ impl PolicyStore {
         problems: &[Problem],
         has_valid_version: bool,
     ) {
-        let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
+        let kind = K::kind(&());
         let stays = if has_valid_version {
             "the last valid version stays active"
         } else {
             "it is not active"
         };
         let text = format!("{}; {stays}", lines(problems).join("; "));
-        tracing::warn!(%kind, name, problem = %text, "invalid");
-        self.events.publish(EventNote {
-            regarding: ObjectReference {
-                api_version: Some(K::api_version(&()).into_owned()),
-                kind: Some(kind.into_owned()),
-                name: object.metadata.name.clone(),
-                uid: object.metadata.uid.clone(),
-                ..ObjectReference::default()
-            },
-            secondary: None,
-            warning: true,
-            reason: "Unusable".to_owned(),
-            action: "Load",
-            text,
-        });
+        tracing::warn!(%kind, name = object.metadata.name, problem = %text, "invalid");
+        self.events.publish(load_warning(object, "Unusable", text));
     }
 
     fn publish(&self, objects: &Objects) {
-        let valid = |e: &Entry<CompiledPolicy>| e.valid.clone();
-        let policies: Vec<Arc<CompiledPolicy>> =
-            objects.policies.values().filter_map(valid).collect();
-        let bindings = objects.bindings.values().filter_map(|e| e.valid.clone());
-        let bindings: Vec<Arc<Binding>> = bindings.collect();
+        let (policies, unusable_policies) = loaded(&objects.policies);
+        let (bindings, unusable_bindings) = loaded(&objects.bindings);
         let bound = policies
             .iter()
             .filter(|p| bindings.iter().any(|b| b.policy == p.policy.name));
         let mut active = ActivePolicies {
-            complete: objects.listed == (true, true),
+            complete: objects.policies.is_some() && objects.bindings.is_some(),
             ..ActivePolicies::default()
         };
         let mut rules = BTreeMap::new();
@@ -180,14 +158,36 @@ impl PolicyStore {
             }
         }
         active.rules = rules.into_values().collect();
-        let unusable = objects.policies.values().filter(|e| !e.usable).count()
-            + objects.bindings.values().filter(|e| !e.usable).count();
         active.policies = Policies::new(policies, bindings);
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let count = number(active.policies.len());
         self.counters.active.set(count);
+        let unusable = unusable_policies + unusable_bindings;
         self.counters.unusable.set(number(unusable));
         self.active.send_replace(Arc::new(active));
+    }
+}
+
+/// Returns the valid versions of objects, and the number of objects whose current version is
+/// invalid.
+fn loaded<T>(known: &Known<T>) -> (Vec<Arc<T>>, usize) {
+    let entries = || known.iter().flat_map(BTreeMap::values);
+    let valid = entries().filter_map(|e| e.valid.clone()).collect();
+    (valid, entries().filter(|e| !e.usable).count())
+}
+
+/// Returns a warning about an object that was loaded.
+pub(crate) fn load_warning<K>(object: &K, reason: &str, text: String) -> EventNote
+where
+    K: Resource<DynamicType = ()>,
+{
+    EventNote {
+        regarding: object.object_ref(&()),
+        secondary: None,
+        warning: true,
+        reason: reason.to_owned(),
+        action: "Load",
+        text,
     }
 }
 
