@@ -4,8 +4,8 @@ mod mps;
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use anyhow::{Result, bail};
-use clap::Subcommand;
+use anyhow::Result;
+use clap::{Subcommand, builder::NonEmptyStringValueParser};
 use tautline_agent_link::{Provider, Token};
 
 use crate::provider_args::ClientTlsArgs;
@@ -39,7 +39,7 @@ struct ReportingArgs {
     #[arg(long, requires = "token_file")]
     token_over_http: bool,
     /// This node's name
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: String,
     /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
@@ -47,25 +47,10 @@ struct ReportingArgs {
 }
 
 impl ReportingArgs {
-    fn check(&self) -> Result<()> {
-        if self.node.is_empty() {
-            bail!("--node is empty; write the node's name, or set NODE_NAME");
-        }
-        Ok(())
-    }
-
     fn token(&self) -> Option<Token> {
         let over_http = self.token_over_http;
         let file = self.token_file.clone()?;
         Some(Token { file, over_http })
-    }
-}
-
-impl Command {
-    /// Returns whether one thread is enough. `latency` needs several, since it measures time while
-    /// it reports.
-    pub(crate) fn answers_alone(&self) -> bool {
-        !matches!(self, Command::Latency(_))
     }
 }
 

@@ -32,7 +32,7 @@ mod http;
 mod identity;
 mod kubeconfig;
 mod latency;
-pub mod local;
+mod local;
 mod manifests;
 mod plan;
 mod pod_name;
@@ -188,15 +188,19 @@ impl Cli {
 impl Command {
     /// Makes the runtime, with one thread for servers with cheap answers: kube-scheduler sends one
     /// request at a time, and threads that wake each other cost a third of an answer's CPU time.
-    /// The other commands use several threads.
+    /// The other commands use several threads: the provider of latency also serves thousands of
+    /// agents, and its agent measures time while it reports.
     fn runtime(&self) -> std::io::Result<Runtime> {
-        let mut builder = match self {
-            Command::Extender(_) => Builder::new_current_thread(),
-            Command::Provider(provider) if provider.answers_alone() => {
-                Builder::new_current_thread()
-            }
-            Command::Agent(agent) if agent.answers_alone() => Builder::new_current_thread(),
-            _ => Builder::new_multi_thread(),
+        let is_cheap = match self {
+            Command::Extender(_) => true,
+            Command::Provider(provider) => !matches!(provider, provider::Command::Latency(_)),
+            Command::Agent(agent) => !matches!(agent, agent::Command::Latency(_)),
+            _ => false,
+        };
+        let mut builder = if is_cheap {
+            Builder::new_current_thread()
+        } else {
+            Builder::new_multi_thread()
         };
         builder.enable_all().build()
     }
@@ -207,6 +211,15 @@ fn parse() -> Cli {
     let mut command = program_name::apply_to(unnamed, program_name::current());
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
+}
+
+/// Returns the exit code of a positive or a negative result.
+fn exit_code(is_positive: bool) -> ExitCode {
+    if is_positive {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
+    }
 }
 
 /// Runs a server until SIGTERM or SIGINT, with the tasks that `spawn` starts; logs when it is ready.

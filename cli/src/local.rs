@@ -1,12 +1,10 @@
 //! Scheduling on loopback without a cluster: the real extender and the real providers, over
 //! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
-mod builtin;
+pub(crate) mod builtin;
 mod extender;
-mod fixed_costs;
 mod reserve;
 mod rule_check;
-mod table_check;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,22 +20,19 @@ use tautline_core::{
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
-use tautline_gpu_slice::GpuSlice;
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
 use tautline_latency::Latency;
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::explain::Record;
 
-use self::builtin::Builtins;
-pub(crate) use self::extender::Extender;
-pub(crate) use self::fixed_costs::{FixedCost, NodeCosts};
-pub(crate) use self::table_check::table_faults;
+use self::{
+    builtin::{Builtins, NodeCosts},
+    extender::Extender,
+};
 
 /// The deadline of a provider's answer: longer than kube-scheduler's, as only a person waits.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-
-/// The annotation that names the built-in provider which replaces a Service of the manifests.
-pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
 /// Places the pods of manifests with the real extender and providers on loopback.
 pub struct LocalScheduler {
@@ -70,6 +65,9 @@ pub struct Placement {
     /// The nodes that filter returned.
     #[serde(skip)]
     pub returned: Vec<String>,
+    /// The annotations that the provider of GPUs writes on the pod.
+    #[serde(skip)]
+    pub reserved: BTreeMap<String, String>,
     /// The extender's record; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
@@ -91,8 +89,17 @@ impl LocalScheduler {
     /// # Errors
     /// An object cannot be used; the error names it.
     pub async fn start(items: &[Item], trusted: TrustedNamespaces) -> Result<Self> {
+        Self::start_with(items, trusted, GpuConfig::default()).await
+    }
+
+    /// Starts as [`Self::start`] does, with settings of the provider of GPUs.
+    pub(crate) async fn start_with(
+        items: &[Item],
+        trusted: TrustedNamespaces,
+        gpu: GpuConfig,
+    ) -> Result<Self> {
         let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
-        let builtins = Builtins::start(items, &store, &trusted, &mut tasks).await?;
+        let builtins = Builtins::start(items, &store, &trusted, gpu, &mut tasks).await?;
 
         manifest_files::implied_namespaces(items).for_each(|o| store.apply(o));
         let (mut pending, mut services) = (Vec::new(), Vec::new());
@@ -133,53 +140,72 @@ impl LocalScheduler {
         })
     }
 
-    /// The objects of the manifests, with the pods that have been placed.
+    /// Returns the objects of the manifests, with the pods that have been placed.
     pub fn store(&self) -> &ClusterStore {
         &self.store
     }
 
-    /// The URL of the extender's admin port, with `/explain`, `/metrics` and the rest.
+    /// Returns the URL of the extender's admin port, with `/explain`, `/metrics` and the rest.
     pub fn admin_url(&self) -> &str {
         self.extender.admin_url()
     }
 
-    /// The namespaces whose providers count for all others.
+    /// Returns the namespaces whose providers count for all others.
     pub(crate) fn trusted(&self) -> &TrustedNamespaces {
         &self.trusted
     }
 
-    /// The provider `gpu-slice`.
+    /// Returns the provider `gpu-slice`.
     pub(crate) fn gpu_slice(&self) -> &GpuSlice {
         &self.builtins.gpu_provider
     }
 
-    /// The provider `latency`.
+    /// Returns the provider `latency`.
     pub(crate) fn latency(&self) -> &Latency {
         &self.builtins.latency_provider
     }
 
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> usize {
         self.store.snapshot().node_count()
     }
 
-    /// Runs one scheduling cycle over HTTP, as kube-scheduler does: its own hard rules, filter,
-    /// prioritize. The pod gets the best node.
+    /// Runs a scheduling cycle for a pod, which gets the best node.
     ///
     /// # Errors
     /// The extender cannot be reached, or its answer is malformed.
     pub async fn place(&self, pod: &Pod) -> Result<Placement> {
+        // Names decide ties, since kube-scheduler's own scores are missing here.
+        let best = |scores: &[(String, i64)]| {
+            let best = scores.iter().min_by_key(|(node, score)| (-score, node));
+            best.map(|(node, _)| node.clone())
+        };
         let mut pod = pod.clone();
-        let namespace = pod
-            .metadata
+        let mut placement = self.cycle(&mut pod, best).await?;
+        let (namespace, name) = (&placement.namespace, &placement.pod);
+        let last_round = self.extender.explain(namespace, name).await?;
+        // The round may be of an earlier pod of this name.
+        placement.round = last_round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
+        Ok(placement)
+    }
+
+    /// Runs one scheduling cycle over HTTP, as kube-scheduler does: its own hard rules, filter,
+    /// prioritize, reservation and bind. `choose` returns one of several usable nodes with their
+    /// scores. The placement has no round yet.
+    pub(crate) async fn cycle(
+        &self,
+        pod: &mut Pod,
+        choose: impl FnOnce(&[(String, i64)]) -> Option<String>,
+    ) -> Result<Placement> {
+        let meta = &mut pod.metadata;
+        let namespace = meta
             .namespace
             .get_or_insert_with(|| "default".into())
             .clone();
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        pod.metadata
-            .uid
+        let name = meta.name.clone().unwrap_or_default();
+        meta.uid
             .get_or_insert_with(|| format!("{namespace}/{name}"));
-        let known = convert::pod(&pod);
+        let known = convert::pod(pod);
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
             let snapshot = self.store.snapshot();
@@ -197,7 +223,7 @@ impl LocalScheduler {
         names.sort();
         misfits.sort_by(|a, b| a.node.cmp(&b.node));
 
-        let json = serde_json::to_value(&pod)?;
+        let json = serde_json::to_value(&*pod)?;
         let (usable, answer) = self.extender.filter(&json, &names).await?;
         let node = match usable.as_slice() {
             [] => None,
@@ -206,32 +232,29 @@ impl LocalScheduler {
                 let scores = self.extender.prioritize(&json, several).await?;
                 // An ungoverned pod has no scores.
                 let scores: BTreeMap<String, i64> = scores.into_iter().collect();
-                let score = |node: &str| scores.get(node).copied().unwrap_or(0);
-                // Names decide ties, since kube-scheduler's own scores are missing here.
-                let best = several.iter().min_by_key(|n| (-score(n), (*n).clone()));
-                best.cloned()
+                let score = |node: &String| scores.get(node).copied().unwrap_or(0);
+                let scored = several.iter().map(|n| (n.clone(), score(n)));
+                choose(&scored.collect::<Vec<_>>())
             }
         };
-        let message = node.is_none().then(|| self.message(&misfits, &answer));
+        let mut reserved = BTreeMap::new();
         if let Some(node) = &node {
-            let reserved = self.reserve(&known, node).await?;
+            reserved = self.reserve(&known, node).await?;
             let annotations = pod.metadata.annotations.get_or_insert_default();
-            annotations.extend(reserved);
-            let mut bound = convert::pod(&pod);
+            annotations.extend(reserved.clone());
+            let mut bound = convert::pod(pod);
             bound.node = Some(node.as_str().into());
             self.store.apply(Object::Pod(bound));
         }
-        let last_round = self.extender.explain(&namespace, &name).await?;
-        // The round may be of an earlier pod of this name.
-        let round = last_round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
         Ok(Placement {
             namespace,
             pod: name,
+            message: node.is_none().then(|| self.message(&misfits, &answer)),
             node,
-            message,
             misfits,
             returned: usable,
-            round,
+            reserved,
+            round: None,
         })
     }
 

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use tautline_api::manifest::{Item, MAX_TEMPLATE_PODS};
+use tautline_api::manifest::{FieldPath, Finding, Item, MAX_TEMPLATE_PODS};
+use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, PairTable, RoundTrip, TABLE_LABEL};
 use tautline_runtime::{
     input_files::InputFiles,
     manifest_files::{self, ManifestFileError, Manifests, Warning},
 };
 
-use crate::{local::table_faults, pod_name::absent, table::plain};
+use crate::{local::builtin::is_labelled, pod_name::absent, table::plain};
 
 /// The maximum number of warnings that are shown: a file of a whole cluster may have one per pod.
 const MAX_WARNINGS: usize = 50;
@@ -30,7 +31,7 @@ impl ManifestArgs {
         !self.file.is_empty()
     }
 
-    /// The paths that the user gave.
+    /// Returns the paths that the user gave.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.file
     }
@@ -82,9 +83,36 @@ pub(crate) fn read(
     inputs: &mut InputFiles,
 ) -> Result<Manifests, ManifestFileError> {
     let mut manifests = manifest_files::read(paths, inputs)?;
-    let faults: Vec<_> = table_faults(&manifests.items).collect();
+    let faults = table_faults(&manifests.items);
     manifests.warn(faults);
     Ok(manifests)
+}
+
+/// Returns the faults of tables of round-trip times and bandwidth, each with the ConfigMap's index
+/// in `items`.
+fn table_faults(items: &[Item]) -> Vec<(usize, Finding)> {
+    let mut faults = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        let Item::ConfigMap(map) = item else { continue };
+        let namespace = map.metadata.namespace.as_deref().unwrap_or("default");
+        let name = map.metadata.name.as_deref().unwrap_or_default();
+        for (key, text) in map.data.iter().flatten() {
+            let of_round_trips = || PairTable::<RoundTrip>::default().add(text).err();
+            let of_bandwidths = || PairTable::<Bandwidth>::default().add(text).err();
+            let round_trips = is_labelled(map, TABLE_LABEL).then(of_round_trips);
+            let bandwidths = is_labelled(map, BANDWIDTH_TABLE_LABEL).then(of_bandwidths);
+            let error = round_trips.flatten().or(bandwidths.flatten());
+            faults.extend(error.map(|error| {
+                let finding = Finding {
+                    object: format!("ConfigMap {namespace}/{name}"),
+                    field: FieldPath::from_keys(["data", key]),
+                    message: format!("{error}; the rest of the table is left out"),
+                };
+                (at, finding)
+            }));
+        }
+    }
+    faults
 }
 
 /// Prints the faults of manifests on standard error.
@@ -128,4 +156,33 @@ pub(crate) fn without_node(mut pod: Pod) -> Pod {
         spec.node_name = None;
     }
     pod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_api::manifest;
+
+    fn found(label: &str, rows: &str) -> Vec<String> {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\n\
+             metadata: {{name: t, namespace: shop, labels: {{{label}: enabled}}}}\n\
+             data:\n  t.csv: |\n{rows}"
+        );
+        let items = manifest::parse(&text).unwrap();
+        let found = table_faults(&items).into_iter();
+        found.map(|(at, fault)| format!("{at}: {fault}")).collect()
+    }
+
+    #[test]
+    fn malformed_rows_are_faults() {
+        let rows = "    a,b,5ms\n    a,c,80\n    b,c,1ms\n";
+        let found_faults = found(TABLE_LABEL, rows);
+        assert_eq!(found_faults.len(), 1, "{found_faults:?}");
+        let start = "0: ConfigMap shop/t: data[\"t.csv\"]: line 2: ";
+        assert!(found_faults[0].starts_with(start), "{found_faults:?}");
+        assert_eq!(found(BANDWIDTH_TABLE_LABEL, rows).len(), 1);
+        assert_eq!(found(TABLE_LABEL, "    a,b,5ms\n"), [""; 0]);
+        assert_eq!(found("example.com/other", rows), [""; 0]);
+    }
 }

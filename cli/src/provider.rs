@@ -10,7 +10,7 @@ use tautline_traces::Traces;
 
 use crate::{
     cluster::ClusterArgs, extender::ServerTlsArgs, provider_args::OwnArgs,
-    replica_args::ReplicaArgs, trace_args::TraceArgs,
+    replica_args::ReplicaArgs, scope::object, trace_args::TraceArgs,
 };
 
 /// The maximum number of connections: of up to 5,000 agents, and of callers.
@@ -65,31 +65,21 @@ pub(crate) struct GpuSliceArgs {
     /// --allocator-annotations
     #[arg(long, value_name = "ANNOTATION")]
     also_record: Option<String>,
+    #[command(flatten)]
+    agents: AgentArgs,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+}
+
+/// The proofs of agents.
+#[derive(clap::Args)]
+struct AgentArgs {
     /// Accept agents with a token of this ServiceAccount that is bound to their node
     #[arg(long, value_name = "NS/NAME", value_parser = object)]
     agent_tokens: Option<(String, String)>,
     /// Accept all agents without proof: only if no other clients can connect
     #[arg(long)]
     trust_agents: bool,
-    #[command(flatten)]
-    replicas: ReplicaArgs,
-}
-
-fn object(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err("write NAMESPACE/NAME".to_owned()),
-    }
-}
-
-impl Command {
-    /// Returns whether one thread is enough. `latency` needs several, since it also serves
-    /// thousands of agents.
-    pub(crate) fn answers_alone(&self) -> bool {
-        !matches!(self, Command::Latency(_))
-    }
 }
 
 impl Args {
@@ -120,9 +110,9 @@ pub(crate) async fn run(command: Command) -> Result<()> {
                     ..tautline_gpu_slice::Config::default()
                 },
                 replicas: args.replicas.config(listen, tls)?,
-                agent_tokens: args.agent_tokens,
+                agent_tokens: args.agents.agent_tokens,
                 agent_certificates: args.common.tls.asks_clients(),
-                trust_agents: args.trust_agents,
+                trust_agents: args.agents.trust_agents,
             };
             let cluster = args.common.cluster.with_retries().await?;
             let ended = tautline_gpu_slice::run(cluster, config).await;

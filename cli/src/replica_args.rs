@@ -10,14 +10,15 @@ use crate::{
     duration_arg::parse_duration,
     identity::identity,
     provider_args::{ClientTlsArgs, client_files},
+    scope::object,
 };
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ReplicaArgs {
     /// Lease of the replicas: its holder reserves. Without it run a single replica, also
     /// during an update
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    lease: Option<String>,
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object)]
+    lease: Option<(String, String)>,
     /// Address of this replica for the others [default: $POD_IP and the port of --listen]
     #[arg(long, value_name = "HOST:PORT", requires = "lease")]
     advertise: Option<String>,
@@ -28,7 +29,7 @@ pub(crate) struct ReplicaArgs {
     lease_duration: Option<Duration>,
     /// Name in the certificates of the replicas [default: the host of --advertise]
     #[arg(long, value_name = "NAME", requires = "lease")]
-    replica_tls_name: Option<String>,
+    tls_name: Option<String>,
     #[command(flatten)]
     tls: ClientTlsArgs,
 }
@@ -37,16 +38,8 @@ impl ReplicaArgs {
     /// Makes the configuration; `None` for a single replica. `listen` is the address of its port;
     /// `tls` is true if it serves with TLS.
     pub(crate) fn config(self, listen: SocketAddr, tls: bool) -> Result<Option<Config>> {
-        let Some(lease) = &self.lease else {
+        let Some((namespace, name)) = &self.lease else {
             return Ok(None);
-        };
-        let Some((namespace, name)) = lease
-            .split_once('/')
-            .filter(|(ns, n)| !ns.is_empty() && !n.is_empty() && !n.contains('/'))
-        else {
-            bail!(
-                "--lease {lease:?}: write NAMESPACE/NAME, as in tautline-system/tautline-gpu-slice"
-            );
         };
         let advertise = match (self.advertise, self.pod_ip) {
             (Some(address), _) => address,
@@ -70,7 +63,7 @@ impl ReplicaArgs {
                 "--lease with --tls-cert needs --provider-ca: replicas call each other over TLS",
             )?;
             let host = host.trim_matches(['[', ']']).to_owned();
-            let name = self.replica_tls_name.unwrap_or(host);
+            let name = self.tls_name.unwrap_or(host);
             config.tls = Some(PeerTls { files, name });
         }
         Ok(Some(config))
@@ -81,9 +74,9 @@ impl ReplicaArgs {
 mod tests {
     use super::*;
 
-    fn args(lease: &str, advertise: Option<&str>) -> ReplicaArgs {
+    fn args(advertise: Option<&str>) -> ReplicaArgs {
         ReplicaArgs {
-            lease: Some(lease.into()),
+            lease: Some(("ns".into(), "name".into())),
             advertise: advertise.map(Into::into),
             ..ReplicaArgs::default()
         }
@@ -100,7 +93,7 @@ mod tests {
         for (ip, address) in [("10.0.0.7", "10.0.0.7:5309"), ("fd00::7", "[fd00::7]:5309")] {
             let args = ReplicaArgs {
                 pod_ip: Some(ip.parse().unwrap()),
-                ..args("ns/name", None)
+                ..args(None)
             };
             let config = args.config(([0, 0, 0, 0], 5309).into(), false).unwrap();
             assert!(format!("{config:?}").contains(&format!("@{address}\"")));
@@ -111,12 +104,10 @@ mod tests {
     fn bad_flags_name_the_fix() {
         let listen = ([0, 0, 0, 0], 5309).into();
         let cases = [
-            (args("name", Some("a:1")), false, "write NAMESPACE/NAME"),
-            (args("ns/", Some("a:1")), false, "write NAMESPACE/NAME"),
-            (args("ns/name", None), false, "POD_IP"),
-            (args("ns/name", Some("a")), false, "write HOST:PORT"),
-            (args("ns/name", Some("a:0")), false, "write HOST:PORT"),
-            (args("ns/name", Some("a:1")), true, "--provider-ca"),
+            (args(None), false, "POD_IP"),
+            (args(Some("a")), false, "write HOST:PORT"),
+            (args(Some("a:0")), false, "write HOST:PORT"),
+            (args(Some("a:1")), true, "--provider-ca"),
         ];
         for (args, tls, expected) in cases {
             let error = args.config(listen, tls).unwrap_err().to_string();

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use kube::Client;
-use tautline_core::trust::OWN_NAMESPACE;
+use kube::{Api, Client, Resource, core::NamespaceResourceScope};
+use tautline_core::{dns::is_subdomain, trust::OWN_NAMESPACE};
 
 /// The namespace that is looked into, of commands about the installation.
 #[derive(clap::Args, Clone, Debug)]
@@ -66,6 +66,17 @@ impl ScopeArgs {
 }
 
 impl Scope {
+    /// Returns the API of a kind in this scope.
+    pub(crate) fn api<K>(&self, client: &Client) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match self {
+            Self::All => Api::all(client.clone()),
+            Self::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
+        }
+    }
+
     pub(crate) fn is_all(&self) -> bool {
         *self == Self::All
     }
@@ -82,18 +93,22 @@ impl fmt::Display for Scope {
 
 /// Parses a Kubernetes name. It becomes part of a URL, so any other text is refused.
 pub(crate) fn name(text: &str) -> Result<String, String> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     if text.contains('/') {
         Err("write the name alone, and its namespace with -n".into())
-    } else if text.len() > 253
-        || !text.chars().all(fits)
-        || !text.starts_with(ends)
-        || !text.ends_with(ends)
-    {
-        Err("a name has lower-case letters, digits, '-' and '.'".into())
-    } else {
+    } else if is_subdomain(text) {
         Ok(text.to_owned())
+    } else {
+        Err("a name has lower-case letters, digits, '-' and '.'".into())
+    }
+}
+
+/// Parses `NAMESPACE/NAME`.
+pub(crate) fn object(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, object)) if !namespace.is_empty() && !object.is_empty() => {
+            Ok((name(namespace)?, name(object)?))
+        }
+        _ => Err("write NAMESPACE/NAME".to_owned()),
     }
 }
 
@@ -110,5 +125,14 @@ mod tests {
             assert!(name(bad).unwrap_err().contains("lower-case"), "{bad}");
         }
         assert!(name("shop/web").unwrap_err().contains("-n"));
+    }
+
+    #[test]
+    fn object_has_a_namespace_and_a_name() {
+        assert_eq!(object("ns/a").unwrap(), ("ns".into(), "a".into()));
+        for bad in ["name", "ns/", "/a"] {
+            assert!(object(bad).unwrap_err().contains("NAMESPACE/NAME"), "{bad}");
+        }
+        assert!(object("ns/a/b").is_err());
     }
 }

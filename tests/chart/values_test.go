@@ -290,7 +290,7 @@ var cases = []struct {
 			and(each("Service", "tautline-latency tautline-gpu-slice tautline-scripted", `.metadata.annotations.constraint\.ciena\.com/tls`, "required")).
 			and(want{
 				"Deployment/tautline-gpu-slice " + pod + ".volumes[*].secret.secretName":    "s c",
-				"Deployment/tautline-gpu-slice " + args + "[3]":                             "--replica-tls-name=tautline-gpu-slice.tautline-system.svc",
+				"Deployment/tautline-gpu-slice " + args + "[3]":                             "--tls-name=tautline-gpu-slice.tautline-system.svc",
 				"Deployment/tautline-scripted " + args:                                      `["provider","scripted","--tls-cert=/provider-tls/server/tls.crt","--tls-key=/provider-tls/server/tls.key","--tls-client-ca=/provider-tls/server/ca.crt"]`,
 				"DaemonSet/tautline-latency-agent " + pod + ".volumes[*].secret.secretName": "c",
 				"DaemonSet/tautline-latency-agent " + args: `["agent","latency","--provider=https://tautline-latency-agents.tautline-system.svc:5309",` +

@@ -50,7 +50,6 @@ pub(super) async fn run(args: GpuArgs) -> Result<()> {
 }
 
 fn config(args: GpuArgs) -> Result<Config> {
-    args.reporting.check()?;
     if args.limits == Mode::HamiCore && args.hami_core.is_none() {
         bail!("--limits hami-core needs --hami-core with the path of libvgpu.so on the host");
     }

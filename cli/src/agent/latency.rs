@@ -40,7 +40,6 @@ pub(super) async fn run(args: LatencyArgs) -> Result<()> {
 }
 
 fn config(args: LatencyArgs) -> Result<Config> {
-    args.reporting.check()?;
     let by_pod = args
         .pod_ip
         .filter(|_| args.listen.port() != 0)

@@ -1,12 +1,14 @@
 //! Runs the built-in providers on loopback, behind the Services of the manifests.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context as _, Result};
+use arc_swap::ArcSwap;
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Service as ApiService},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use serde::{Deserialize, Deserializer, de};
 use tautline_api::manifest::Item;
 use tautline_core::{
     model::{Service, ServicePort},
@@ -18,11 +20,14 @@ use tautline_latency::{
 };
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_scripted::Scripted;
-use tautline_sdk::{CostAnswer, CostRequest, ProviderError, RuleProvider, Server, testkit};
+use tautline_sdk::{
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, Server,
+    testkit,
+};
 
-use super::{BUILTIN_ANNOTATION, fixed_costs::FixedCosts};
-
-pub(super) const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
+/// The annotation that names the built-in provider which replaces a Service of the manifests.
+const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
+const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 pub(super) struct Builtins {
     pub(super) gpu_provider: GpuSlice,
@@ -68,6 +73,7 @@ impl Builtins {
         items: &[Item],
         store: &ClusterStore,
         trusted: &TrustedNamespaces,
+        gpu: GpuConfig,
         tasks: &mut Tasks,
     ) -> Result<Self> {
         let scripted = Scripted::trusting(trusted.clone());
@@ -85,7 +91,7 @@ impl Builtins {
         let bandwidths = labelled_config_maps(items, BANDWIDTH_TABLE_LABEL);
         latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let fixed_costs = FixedCosts::default();
-        let gpu = GpuSlice::new(store.clone(), GpuConfig::default());
+        let gpu = GpuSlice::new(store.clone(), gpu);
         give_devices(&gpu, items)?;
         Ok(Self {
             gpu_slice: serve(gpu.clone(), tasks).await?,
@@ -206,9 +212,84 @@ fn labelled_config_maps<'a>(
     })
 }
 
-pub(super) fn is_labelled(map: &ConfigMap, label: &str) -> bool {
+pub(crate) fn is_labelled(map: &ConfigMap, label: &str) -> bool {
     let labels = map.metadata.labels.as_ref();
     labels
         .and_then(|l| l.get(label))
         .is_some_and(|v| v == "enabled")
+}
+
+/// The costs of one rule by node.
+pub(crate) type NodeCosts = BTreeMap<String, FixedCost>;
+
+/// The cost of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "must be a whole number, or a reason code of letters, such as OverLimit"
+)]
+pub(crate) enum FixedCost {
+    /// The cost. A lower cost is better; with a negative cost the node is not usable.
+    Cost(i64),
+    /// The node is not usable, with this reason code.
+    Refused(#[serde(deserialize_with = "code")] String),
+}
+
+fn code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let code = String::deserialize(deserializer)?;
+    let is_code = code.len() <= 40
+        && code.starts_with(|c: char| c.is_ascii_uppercase())
+        && code.chars().all(|c| c.is_ascii_alphabetic());
+    is_code
+        .then_some(code)
+        .ok_or_else(|| de::Error::custom("not a code"))
+}
+
+/// The costs by rule and node, the same for every pod. A node without an entry has no cost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FixedCosts(Arc<ArcSwap<BTreeMap<String, NodeCosts>>>);
+
+impl FixedCosts {
+    pub(super) fn set(&self, costs: BTreeMap<String, NodeCosts>) {
+        self.0.store(Arc::new(costs));
+    }
+}
+
+/// Returns the cost of the rule's request. Costs of `latency`, `jitter` and `bandwidth` have these
+/// rules' units, so their request counts; other rules have `None`.
+async fn request_cost(request: &CostRequest) -> Option<i64> {
+    if !LATENCY_RULES.contains(&request.rule.name.as_str()) {
+        return None;
+    }
+    let of_no_node = CostRequest {
+        source: request.source.clone(),
+        rule: request.rule.clone(),
+        ..CostRequest::default()
+    };
+    let latency = Latency::new(ClusterStore::default());
+    latency.endpoint_cost(of_no_node).await.ok()?.request_cost
+}
+
+impl RuleProvider for FixedCosts {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let costs = self.0.load();
+        let mut answer = CostAnswer::default();
+        let Some(nodes) = costs.get(&request.rule.name) else {
+            return Ok(answer);
+        };
+        answer.request_cost = request_cost(&request).await;
+        for node in &request.eligible_nodes {
+            match nodes.get(node) {
+                Some(FixedCost::Cost(cost @ 0..)) => answer.usable(node, *cost, ""),
+                Some(FixedCost::Cost(_)) => answer.unusable(node, "Refused", "", false),
+                Some(FixedCost::Refused(code)) => answer.unusable(node, code, "", false),
+                None => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant("tests do not evaluate"))
+    }
 }

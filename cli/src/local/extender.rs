@@ -21,8 +21,8 @@ pub(crate) struct Extender {
 }
 
 impl Extender {
-    /// Starts the extender and `tasks`, which serve its providers, on free ports. `deadline` is
-    /// that of a call to the extender.
+    /// Starts the extender and `tasks`, which serve its providers, on free ports. A call to the
+    /// extender ends at `deadline`.
     pub(crate) async fn start(
         store: &ClusterStore,
         providers: ClientConfig,
@@ -51,7 +51,7 @@ impl Extender {
         })
     }
 
-    /// The URL of the admin port, with `/explain`, `/metrics` and the rest.
+    /// Returns the URL of the admin port, with `/explain`, `/metrics` and the rest.
     pub(crate) fn admin_url(&self) -> &str {
         &self.admin
     }

@@ -11,7 +11,7 @@ use tautline_sdk::{CostAnswer, CostRequest, ProviderError, Reference, Rule};
 use super::LocalScheduler;
 
 impl LocalScheduler {
-    /// The faults of each policy's rules, each with the policy's index in `items`.
+    /// Returns the faults of each policy's rules, each with the policy's index in `items`.
     pub(crate) async fn rule_faults(&self, items: &[Item]) -> Vec<(usize, Finding)> {
         let mut faults = Vec::new();
         for (at, item) in items.iter().enumerate() {

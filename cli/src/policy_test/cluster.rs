@@ -6,13 +6,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tautline_api::manifest::{self, FieldPath, Item, Workload};
 
-use super::{
-    expect::Expect,
-    file::{CaseSpec, Costs, Faults, Subject, TestFile, case_path},
-};
+use super::file::{CaseSpec, Costs, Faults, Subject, TestFile, case_path};
 use crate::manifests::{find_pod, without_node};
 
 pub(super) struct Cluster {
@@ -29,11 +26,9 @@ pub(super) struct PreparedFile {
 }
 
 pub(super) struct PreparedCase {
-    pub name: String,
+    /// The case, with the costs of the file too.
+    pub spec: CaseSpec,
     pub subject: PreparedSubject,
-    pub fresh: bool,
-    pub costs: Costs,
-    pub expect: Expect,
 }
 
 pub(super) enum PreparedSubject {
@@ -71,7 +66,7 @@ impl Cluster {
         let mut faults = Faults::new(path, text);
         self.check_costs(&file.costs, &FieldPath::default(), &mut faults);
         let mut cases = Vec::new();
-        for (at, case) in file.cases.into_iter().enumerate() {
+        for (at, mut case) in file.cases.into_iter().enumerate() {
             let path = case_path(at);
             self.check_costs(&case.costs, &path, &mut faults);
             let expect = path.key("expect");
@@ -92,12 +87,10 @@ impl Cluster {
                     continue;
                 }
             };
+            case.costs = merged(&file.costs, case.costs);
             cases.push(PreparedCase {
-                name: case.name,
+                spec: case,
                 subject,
-                fresh: case.fresh,
-                costs: merged(&file.costs, case.costs),
-                expect: case.expect,
             });
         }
         faults.done(())?;
@@ -249,29 +242,32 @@ const KINDS: [&str; 6] = [
 
 /// Reads an object of a test file, which gets the default namespace. A pod needs no kind, and gets
 /// the name `pod_name` if it has none.
-fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Item, Vec<Fault>> {
+fn inline(
+    object: &Map<String, Value>,
+    namespace: &str,
+    pod_name: Option<&str>,
+) -> Result<Item, Vec<Fault>> {
     let mut object = object.clone();
-    let set = |fields: &mut Value, field: &str, value: &str| {
-        if let Some(fields) = fields.as_object_mut() {
-            let at = fields.entry(field).or_insert(Value::Null);
-            if at.is_null() {
-                *at = json!(value);
-            }
+    let set = |fields: &mut Map<String, Value>, field: &str, value: &str| {
+        let at = fields.entry(field).or_insert(Value::Null);
+        if at.is_null() {
+            *at = json!(value);
         }
     };
     if pod_name.is_some() {
         set(&mut object, "apiVersion", "v1");
         set(&mut object, "kind", "Pod");
     }
-    if let Some(fields) = object.as_object_mut() {
-        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
         set(metadata, "namespace", namespace);
         if let Some(name) = pod_name {
             set(metadata, "name", name);
         }
     }
     // JSON is valid YAML.
-    let read = manifest::read(&object.to_string()).map_err(|e| fault(e.to_string()))?;
+    let read =
+        manifest::read(&Value::Object(object).to_string()).map_err(|e| fault(e.to_string()))?;
     if !read.findings.is_empty() {
         let findings = read.findings.into_iter();
         return Err(findings.map(|(_, f)| (f.field, f.message)).collect());
@@ -282,7 +278,7 @@ fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Ite
     item.ok_or_else(|| fault("has no object"))
 }
 
-/// A fault of an object itself, not of a field.
+/// Returns a fault of an object itself, not of a field.
 fn fault(what: impl Into<String>) -> Vec<Fault> {
     vec![(FieldPath::default(), what.into())]
 }

@@ -231,6 +231,7 @@ mod tests {
                 reason: "insufficient cpu".into(),
             }],
             returned: vec!["a".into()],
+            reserved: BTreeMap::new(),
             round: Some(serde_json::from_value(round).unwrap()),
         }
     }

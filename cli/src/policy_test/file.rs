@@ -6,13 +6,13 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use tautline_api::manifest::{self, FieldPath, LineIndex, Location};
 use tautline_core::text::shorten;
 
 use super::expect::Expect;
-use crate::local::{FixedCost, NodeCosts};
+use crate::local::builtin::NodeCosts;
 
 /// The costs by rule and node.
 pub(super) type Costs = BTreeMap<String, NodeCosts>;
@@ -47,43 +47,10 @@ pub(super) struct CaseSpec {
 
 /// The subject of a case: a name, or the object itself.
 #[derive(Debug, Deserialize)]
-#[serde(try_from = "Value")]
+#[serde(untagged, expecting = "must be a name, or an object's fields")]
 pub(super) enum Subject {
     Name(String),
-    Object(Value),
-}
-
-impl TryFrom<Value> for Subject {
-    type Error = &'static str;
-
-    fn try_from(value: Value) -> Result<Self, Self::Error> {
-        match value {
-            Value::String(name) => Ok(Self::Name(name)),
-            Value::Object(_) => Ok(Self::Object(value)),
-            _ => Err("must be a name, or an object's fields"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for FixedCost {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let is_code = |code: &str| {
-            code.len() <= 40
-                && code.starts_with(|c: char| c.is_ascii_uppercase())
-                && code.chars().all(|c| c.is_ascii_alphabetic())
-        };
-        match &value {
-            Value::Number(cost) => cost.as_i64().map(Self::Cost),
-            Value::String(code) if is_code(code) => Some(Self::Refused(code.clone())),
-            _ => None,
-        }
-        .ok_or_else(|| {
-            serde::de::Error::custom(
-                "must be a whole number, or a reason code of letters, such as OverLimit",
-            )
-        })
-    }
+    Object(Map<String, Value>),
 }
 
 fn default_namespace() -> String {
@@ -91,7 +58,7 @@ fn default_namespace() -> String {
 }
 
 impl TestFile {
-    /// The manifests of a file with this path.
+    /// Returns the manifests of a file with this path.
     pub fn manifests(&self, path: &Path) -> Vec<PathBuf> {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -170,7 +137,7 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// The path of a case.
+/// Returns the path of a case.
 pub(super) fn case_path(at: usize) -> FieldPath {
     FieldPath::from_keys(["cases"]).index(at)
 }
@@ -253,6 +220,7 @@ fn check(file: &TestFile, faults: &mut Faults<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::builtin::FixedCost;
 
     fn faults(text: &str) -> String {
         let found = read(Path::new("t.yaml"), text).map(|_| ()).unwrap_err();

@@ -29,7 +29,7 @@ pub(super) async fn run(
     filter: Option<&str>,
     trusted: &TrustedNamespaces,
 ) -> Result<Vec<CaseRun>> {
-    let is_wanted = |case: &PreparedCase| filter.is_none_or(|part| case.name.contains(part));
+    let is_wanted = |case: &PreparedCase| filter.is_none_or(|part| case.spec.name.contains(part));
     let count = file
         .cases
         .iter()
@@ -39,7 +39,7 @@ pub(super) async fn run(
     let mut state: Option<State<'_>> = None;
     for case in &file.cases[..count] {
         let started = Instant::now();
-        if case.fresh
+        if case.spec.fresh
             && let Some(before) = state.take()
         {
             before.local.stop().await;
@@ -49,13 +49,13 @@ pub(super) async fn run(
             None => state.insert(State::start(&file.cluster, trusted).await?),
         };
         let attempt = current.place(case).await;
-        let placement =
-            attempt.with_context(|| format!("{}: case {:?}", file.path.display(), case.name))?;
+        let placement = attempt
+            .with_context(|| format!("{}: case {:?}", file.path.display(), case.spec.name))?;
         if is_wanted(case) {
             runs.push(CaseRun {
                 case: Case {
                     group: file.path.display().to_string(),
-                    name: case.name.clone(),
+                    name: case.spec.name.clone(),
                     result: result(case, &placement),
                     took: started.elapsed(),
                 },
@@ -70,7 +70,7 @@ pub(super) async fn run(
 }
 
 fn result(case: &PreparedCase, placement: &Placement) -> CaseResult {
-    let wrong = case.expect.compare(placement);
+    let wrong = case.spec.expect.compare(placement);
     if wrong.is_empty() {
         return CaseResult::Passed;
     }
@@ -124,7 +124,7 @@ impl<'a> State<'a> {
             PreparedSubject::Pod(pod) => (**pod).clone(),
             PreparedSubject::Workload(workload) => self.next_pod(workload),
         };
-        self.local.set_costs(&case.costs);
+        self.local.set_costs(&case.spec.costs);
         let placement = self.local.place(&pod).await?;
         let key = (placement.namespace.clone(), placement.pod.clone());
         self.placed.insert(key);

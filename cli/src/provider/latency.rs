@@ -3,8 +3,8 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource, FitSettings};
 
-use super::{MAX_CONNECTIONS, object};
-use crate::{duration_arg::parse_duration, provider_args::OwnArgs};
+use super::MAX_CONNECTIONS;
+use crate::{duration_arg::parse_duration, provider_args::OwnArgs, scope::object};
 
 #[derive(clap::Args)]
 #[command(
@@ -18,12 +18,8 @@ pub(crate) struct LatencyArgs {
     /// Read the table from this file, for pods of all namespaces
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Accept agents with a token of this ServiceAccount that is bound to their node
-    #[arg(long, value_name = "NS/NAME", value_parser = object)]
-    agent_tokens: Option<(String, String)>,
-    /// Accept all agents without proof: only if no other clients can connect
-    #[arg(long)]
-    trust_agents: bool,
+    #[command(flatten)]
+    agents: super::AgentArgs,
     /// Derive the echo keys from this Secret, which replicas share; the first replica
     /// creates it [default: a random secret of this process]
     #[arg(long, value_name = "NS/NAME", value_parser = object)]
@@ -64,8 +60,8 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         },
         trusted: args.own.trusted(),
         table: args.table,
-        agent_tokens: args.agent_tokens,
-        trust_agents: args.trust_agents,
+        agent_tokens: args.agents.agent_tokens,
+        trust_agents: args.agents.trust_agents,
         echo_key: match (args.echo_key, args.echo_key_secret) {
             (Some(file), _) => EchoKeySource::File(file),
             (None, Some((namespace, name))) => EchoKeySource::Secret(namespace, name),
@@ -90,8 +86,6 @@ mod tests {
 
     #[test]
     fn arguments_are_checked() {
-        assert_eq!(object("ns/x"), Ok(("ns".to_owned(), "x".to_owned())));
-        assert!(object("x").unwrap_err().contains("NAMESPACE/"));
         assert_eq!(targets("32"), Ok(32));
         assert!(targets("0").unwrap_err().contains("from 4 to 32"));
     }

@@ -1,23 +1,28 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1;
-use serde_json::{Value, json};
-use tautline_api::{convert, manifest};
-use tautline_core::index::Object;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tautline_api::manifest::{self, Item};
 use tautline_gpu_placement::{CARD_MILLI, Shape};
 use tautline_gpu_simulator::{Arrivals, Trace, Workload};
-use tautline_runtime::manifest_files;
 
-pub(super) const NAMESPACE: &str = "trace";
+const NAMESPACE: &str = "trace";
 /// The label with the index of a pod's requested models.
 const MODELS: &str = "models";
 
-/// The nodes of the trace, named so that their order is the seed's.
-pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
-    let node = |(i, n): (usize, &u32)| {
+/// Returns the nodes of the trace, named so that their order is the seed's, the Service of
+/// gpu-slice, and a policy and an offer for each list of models.
+pub(super) fn items(trace: &Trace, workload: &Workload, order: &Arrivals) -> Result<Vec<Item>> {
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "gpu-slice", "namespace": NAMESPACE,
+                     "labels": {"constraint.ciena.com/constraint-gpu-slice": "enabled"}},
+    })];
+    for (i, n) in order.nodes.iter().enumerate() {
         let node = &trace.nodes[*n as usize];
-        let json = json!({
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": format!("{i:06}-{}", node.name),
                 "labels": {
@@ -31,14 +36,33 @@ pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
                 // The trace does not limit the number of pods.
                 "pods": "1000000",
             }},
-        });
-        let node: v1::Node = serde_json::from_value(json).context("a node of the trace")?;
-        Ok(Object::Node(convert::node(&node)))
-    };
-    order.nodes.iter().enumerate().map(node).collect()
+        }));
+    }
+    for (i, models) in models(workload).into_iter().enumerate() {
+        let request = match models.join("|") {
+            none if none.is_empty() => "true".to_owned(),
+            models => format!("true,model={models}"),
+        };
+        let (name, kind) = (format!("gpu-{i}"), "constraint.ciena.com/v1alpha1");
+        objects.push(json!({
+            "apiVersion": kind, "kind": "ConstraintPolicy",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"rules": [{"name": "gpu-slice", "request": request}]},
+        }));
+        objects.push(json!({
+            "apiVersion": kind, "kind": "ConstraintPolicyOffer",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"policies": [name], "targets": [{
+                "apiVersion": "v1", "kind": "Pod",
+                "labelSelector": {"matchLabels": {MODELS: i.to_string()}},
+            }]},
+        }));
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    Ok(manifest::parse(&list.to_string())?)
 }
 
-/// The position of a node of [`nodes`] in the order.
+/// Returns the position of a node in the order.
 pub(super) fn index(name: &str) -> Option<usize> {
     name.split_once('-')?.0.parse().ok()
 }
@@ -50,38 +74,7 @@ fn models(workload: &Workload) -> Vec<&Arc<[Arc<str>]>> {
     all
 }
 
-pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
-    let mut all = Vec::new();
-    for (i, models) in models(workload).into_iter().enumerate() {
-        let request = if models.is_empty() {
-            "true".to_owned()
-        } else {
-            format!("true,model={}", models.join("|"))
-        };
-        let (name, kind) = (format!("gpu-{i}"), "constraint.ciena.com/v1alpha1");
-        let policy = json!({
-            "apiVersion": kind, "kind": "ConstraintPolicy",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"rules": [{"name": "gpu-slice", "request": request}]},
-        });
-        let offer = json!({
-            "apiVersion": kind, "kind": "ConstraintPolicyOffer",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"policies": [name], "targets": [{
-                "apiVersion": "v1", "kind": "Pod",
-                "labelSelector": {"matchLabels": {MODELS: i.to_string()}},
-            }]},
-        });
-        for object in [policy, offer] {
-            for item in manifest::parse(&object.to_string())? {
-                all.extend(manifest_files::object(&item).map_err(anyhow::Error::msg)?);
-            }
-        }
-    }
-    Ok(all)
-}
-
-pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
+pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Result<Pod> {
     let all = models(workload);
     let list = all.iter().position(|m| **m == shape.models).unwrap_or(0);
     let mut annotations = json!({});
@@ -95,7 +88,7 @@ pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
             "alibabacloud.com/gpu-milli": milli.to_string(),
         });
     }
-    json!({
+    let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("pod-{number}"), "namespace": NAMESPACE,
@@ -107,5 +100,6 @@ pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
             "cpu": format!("{}m", shape.cpu_milli),
             "memory": shape.memory_bytes.to_string(),
         }}}]},
-    })
+    });
+    serde_json::from_value(pod).context("a pod of the trace")
 }
