@@ -1,24 +1,19 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Error, Result, bail};
-use clap::ValueEnum;
 use kube::ResourceExt;
-use serde_json::json;
 use tautline_api::{
     convert,
     manifest::{self, Item},
 };
-use tautline_conformance::{
-    Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Workload, all_checks,
-};
+use tautline_conformance::{Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Workload};
 use tautline_provider_client::{client_tls, texts};
 use tautline_report::{Case, CaseResult, Report};
 use tautline_runtime::input_files::InputFiles;
 
 use crate::{
-    EXIT_NO,
     duration_arg::parse_duration,
-    output,
+    output::{self, ReportOutput},
     provider_args::{ClientTlsArgs, client_files},
     table::{plain, table},
 };
@@ -29,7 +24,7 @@ use crate::{
                   reservations. Each failure comes with its fix. Checks that need more knowledge of the\n\
                   rule are skipped, with the flag that gives it.\n\n\
                   Examples:\n  tautline conformance 127.0.0.1:5309 --rule spread\n  \
-                  tautline conformance latency.shop.svc --rule latency --request 5ms --limit 20ms --bad-request fast \\\n    \
+                  tautline conformance latency.shop.svc --rule latency --request 5ms --limit 20ms --bad request=fast \\\n    \
                   --nodes near-1,far-1 --peer db=shop/db-0@near-1 \\\n    \
                   --expect 'Violation source=shop/web-0@far-1 destination=shop/db-0@near-1'\n  \
                   tautline conformance 127.0.0.1:5309 --rule spread -o junit > conformance.xml\n\n\
@@ -37,23 +32,19 @@ use crate::{
 )]
 pub(crate) struct Args {
     /// The provider, as HOST[:PORT]; the port is 5309 by default
-    #[arg(required_unless_present = "list")]
-    address: Option<String>,
+    address: String,
     /// Name of the rule
-    #[arg(long, value_name = "NAME", required_unless_present = "list")]
-    rule: Option<String>,
+    #[arg(long, value_name = "NAME")]
+    rule: String,
     /// A request that the rule accepts
     #[arg(long, value_name = "TEXT", default_value = "")]
     request: String,
     /// A limit that the rule accepts
     #[arg(long, value_name = "TEXT", default_value = "")]
     limit: String,
-    /// A request that the rule must refuse
-    #[arg(long, value_name = "TEXT")]
-    bad_request: Option<String>,
-    /// A limit that the rule must refuse
-    #[arg(long, value_name = "TEXT")]
-    bad_limit: Option<String>,
+    /// A request or a limit that the rule must refuse; may be repeated
+    #[arg(long, value_name = "request=TEXT|limit=TEXT")]
+    bad: Vec<String>,
     /// Nodes that the provider knows [default: made-up names]
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = node)]
     nodes: Vec<String>,
@@ -83,28 +74,13 @@ pub(crate) struct Args {
     /// Run only the checks with TEXT in their name
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// List the checks and what they require, and exit
-    #[arg(long)]
-    list: bool,
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: ReportOutput,
     #[command(flatten)]
     tls: ClientTlsArgs,
     /// Name in the provider's certificate [default: the host of the address]
     #[arg(long, value_name = "NAME", requires = "provider_ca")]
     tls_name: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
-    /// For people
-    #[default]
-    Table,
-    Json,
-    /// Test Anything Protocol, version 13
-    Tap,
-    /// XML for CI systems
-    Junit,
 }
 
 fn node(text: &str) -> Result<String, String> {
@@ -126,7 +102,7 @@ fn with_port(address: &str) -> String {
 
 impl Args {
     fn config(self) -> Result<Config> {
-        let address = with_port(&self.address.unwrap_or_default());
+        let address = with_port(&self.address);
         let tls = client_tls(&client_files(self.tls))?.map(|tls| match self.tls_name {
             Some(name) => tls.domain_name(name),
             None => tls,
@@ -135,8 +111,6 @@ impl Args {
             tls,
             request: self.request,
             limit: self.limit,
-            bad_request: self.bad_request,
-            bad_limit: self.bad_limit,
             nodes: self.nodes,
             peers: self.peers,
             expectations: self.expectations,
@@ -144,8 +118,15 @@ impl Args {
             deadline: self.deadline,
             timeout: self.timeout,
             filter: self.filter,
-            ..Config::new(address, self.rule.unwrap_or_default())
+            ..Config::new(address, self.rule)
         };
+        for bad in &self.bad {
+            match bad.split_once('=') {
+                Some(("request", text)) => config.bad_request = Some(text.to_owned()),
+                Some(("limit", text)) => config.bad_limit = Some(text.to_owned()),
+                _ => bail!("--bad {bad:?}: write request=TEXT or limit=TEXT"),
+            }
+        }
         if let Some(file) = &self.pod {
             let name = || file.display().to_string();
             let text = InputFiles::default().named(file).map_err(Error::msg)?;
@@ -176,45 +157,10 @@ fn pod(text: &str) -> Result<(PlacedPod, Workload)> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    if args.list {
-        output::write(&list(args.output)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let format = args.output;
+    let output = args.output;
     let report = tautline_conformance::run(args.config()?).await?;
-    let text = match format {
-        Output::Table => render(&report),
-        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Output::Tap => report.tap(),
-        Output::Junit => report.junit(),
-    };
-    output::write(&text)?;
-    if let (Output::Junit, 1..) = (format, report.failed()) {
-        // The log of a CI job does not show the file with the report.
-        note!("{}", render(&report).trim_end());
-    }
-    Ok(match report.failed() {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(EXIT_NO),
-    })
-}
-
-fn list(output: Output) -> Result<String> {
-    let checks = all_checks().map(|c| (format!("{}/{}", c.group, c.name), c.requires()));
-    match output {
-        Output::Table => {
-            let rows = checks.map(|(name, requires)| vec![name, requires.to_owned()]);
-            Ok(table(&["CHECK", "REQUIRES"], rows))
-        }
-        Output::Json => {
-            let checks =
-                checks.map(|(name, requires)| json!({"check": name, "requires": requires}));
-            Ok(serde_json::to_string_pretty(&checks.collect::<Vec<_>>())? + "\n")
-        }
-        Output::Tap | Output::Junit => {
-            bail!("--list has no results: leave -o out, or write -o json");
-        }
-    }
+    let text = || render(&report);
+    output::print_report(output, &report, &report, text, text)
 }
 
 /// Renders the report. The failures with their fixes come last, where a terminal shows them.

@@ -15,7 +15,6 @@ use std::{
 };
 
 use anyhow::{Context, Error, Result, bail};
-use clap::ValueEnum;
 use serde_json::json;
 use tautline_core::{
     text::sanitize,
@@ -25,7 +24,12 @@ use tautline_report::Report;
 use tautline_runtime::{input_files::InputFiles, manifest_files};
 
 use self::{file::TestFile, runner::CaseRun};
-use crate::{EXIT_ERROR, EXIT_NO, manifests, output, provider_args::TrustArgs, table::plain};
+use crate::{
+    EXIT_ERROR, manifests,
+    output::{self, ReportOutput},
+    provider_args::TrustArgs,
+    table::plain,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -58,19 +62,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: TrustArgs,
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
-    /// For people
-    #[default]
-    Table,
-    /// Test Anything Protocol, version 13
-    Tap,
-    /// XML, as CI systems read it
-    Junit,
-    Json,
+    output: ReportOutput,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -89,23 +81,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let report = report(&runs);
-    let text = match args.output {
-        Format::Table => table::text(&runs),
-        Format::Tap => report.tap(),
-        Format::Junit => report.junit(),
-        Format::Json => {
-            serde_json::to_string_pretty(&json!({"suite": SUITE, "cases": runs}))? + "\n"
-        }
-    };
-    output::write(&text)?;
-    if let (Format::Junit, 1..) = (args.output, report.failed()) {
-        // The log of a CI job does not show the file with the report.
-        note!("{}", table::failures(&runs).trim_end());
-    }
-    Ok(match report.failed() {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(EXIT_NO),
-    })
+    let json = json!({"suite": SUITE, "cases": runs});
+    let (table, failures) = (|| table::text(&runs), || table::failures(&runs));
+    output::print_report(args.output, &report, &json, table, failures)
 }
 
 const SUITE: &str = "tautline test";

@@ -1,6 +1,6 @@
-//! The failures of calls to the provider.
+//! The failures of calls to the provider, and the verdicts of checks.
 
-use std::{error::Error, time::Duration};
+use std::{borrow::Borrow, error::Error, fmt::Display, time::Duration};
 
 use tautline_runtime::error_text::error_text;
 use tonic::{Code, Status};
@@ -73,6 +73,50 @@ pub(crate) fn code_name(code: Code) -> String {
         name.push(c.to_ascii_uppercase());
     }
     name
+}
+
+/// The reason for which a check has not passed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// The provider breaks the contract. The text says what was seen and what was expected.
+    Failed(String),
+    /// The check does not apply: the provider or the configuration lacks something optional.
+    Skipped(String),
+}
+
+pub(crate) type Verdict<T = ()> = Result<T, Finding>;
+
+/// An answer that the provider must give.
+pub(crate) trait Answered<T> {
+    /// Returns the answer, or the finding that the provider did not give it.
+    fn answered(self, what: &str) -> Verdict<T>;
+}
+
+impl<T, F: Borrow<CallFailure>> Answered<T> for Result<T, F> {
+    fn answered(self, what: &str) -> Verdict<T> {
+        self.or_else(|failure| match failure.borrow() {
+            CallFailure::NotAsked => skip(GONE),
+            failure => wrong(what, failure, "an answer"),
+        })
+    }
+}
+
+/// Fails with the texts of what was seen of a subject and what was expected.
+pub(crate) fn wrong<T>(subject: &str, seen: impl Display, expected: impl Display) -> Verdict<T> {
+    fail(format!("{subject}: seen {seen}; expected {expected}"))
+}
+
+/// Describes an answer that should have been another failure.
+pub(crate) fn seen<T>(answer: Answer<T>) -> String {
+    answer.map_or_else(|failure| failure.to_string(), |_| "OK".into())
+}
+
+pub(crate) fn fail<T>(message: impl Into<String>) -> Verdict<T> {
+    Err(Finding::Failed(message.into()))
+}
+
+pub(crate) fn skip<T>(reason: impl Into<String>) -> Verdict<T> {
+    Err(Finding::Skipped(reason.into()))
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@
 
 #![warn(missing_docs)]
 
+mod check;
 mod checks;
 mod config;
 mod failure;
 mod lines;
-mod objects;
 mod questions;
 mod session;
 mod stream;
@@ -32,13 +32,14 @@ use tokio::time::Instant;
 
 pub use tautline_proto::{RULE_PROVIDER_PORT, ruleprovider::Workload};
 
-pub use crate::{
-    checks::Check,
-    config::Config,
-    objects::{Expectation, Peer, PlacedPod},
-};
+pub use crate::config::{Config, Expectation, Peer, PlacedPod, TextError};
 
-use crate::{checks::Finding, checks::connection::READY, failure::GONE, session::Session};
+use crate::{
+    check::Check,
+    checks::{GROUPS, connection::READY},
+    failure::{Finding, GONE},
+    session::Session,
+};
 
 /// The error of a run that has no report.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +75,8 @@ pub enum Error {
 }
 
 /// Returns all checks, in the order of a run.
-pub fn all_checks() -> impl Iterator<Item = &'static Check> {
-    checks::GROUPS.into_iter().flatten()
+fn all_checks() -> impl Iterator<Item = &'static Check> {
+    GROUPS.into_iter().flatten()
 }
 
 /// Runs the checks that the configuration selects.
@@ -83,7 +84,14 @@ pub fn all_checks() -> impl Iterator<Item = &'static Check> {
 /// # Errors
 /// No check is selected, or the provider cannot be reached.
 pub async fn run(config: Config) -> Result<Report, Error> {
-    let selected: Vec<&Check> = all_checks().filter(|c| config.selects(c)).collect();
+    let is_selected = |check: &&Check| {
+        let name = format!("{}/{}", check.group, check.name);
+        config
+            .filter
+            .as_ref()
+            .is_none_or(|part| name.contains(part))
+    };
+    let selected: Vec<&Check> = all_checks().filter(is_selected).collect();
     if selected.is_empty() {
         let mut groups: Vec<&str> = all_checks().map(|check| check.group).collect();
         groups.dedup();
@@ -146,7 +154,7 @@ async fn case(session: &Session, check: &Check, end: Instant) -> Case {
     let result = match verdict {
         Ok(Ok(())) => CaseResult::Passed,
         Ok(Err(Finding::Skipped(reason))) => skipped(reason),
-        Ok(Err(Finding::Failed(message))) => failed(message, check.fix()),
+        Ok(Err(Finding::Failed(message))) => failed(message, check.texts().1),
         Err(_) => {
             let limit = session.config.timeout;
             let message = format!("not done when the time of the run, {limit:?}, was over");
@@ -183,7 +191,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::checks::DOCUMENTATION;
+    use crate::check::DOCUMENTATION;
 
     #[test]
     fn docs_have_a_row_for_each_check() {
@@ -200,7 +208,8 @@ mod tests {
         let names: BTreeSet<_> = all_checks().map(|c| (c.group, c.name)).collect();
         assert_eq!(names.len(), all_checks().count());
         for check in all_checks() {
-            for text in [check.requires(), check.fix()] {
+            let (requirement, fix) = check.texts();
+            for text in [requirement, fix] {
                 let fits = !text.is_empty() && !text.contains(['|', '\n']) && !text.ends_with('.');
                 assert!(fits, "{}/{}: {text:?}", check.group, check.name);
             }

@@ -13,10 +13,7 @@ use tautline_proto::{
     },
 };
 
-use crate::{
-    config::Config,
-    objects::{Peer, PlacedPod},
-};
+use crate::config::{Config, Peer, PlacedPod};
 
 pub(crate) type Question = EndpointCostRequest;
 /// A form of request, after its description in findings.

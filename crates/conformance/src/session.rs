@@ -23,8 +23,7 @@ use tonic::{Code, Request, transport::Channel};
 
 use crate::{
     Config, Error,
-    checks::{Finding, Verdict},
-    failure::{Answer, CallFailure},
+    failure::{Answer, CallFailure, Finding, Verdict},
     questions::{NO_PEERS, ODD_PEERS, PLAIN, Question, Questions, TURNBUCKLE, UNKNOWN_NODES},
     wire::{Reply, connect, must_speak_grpc, timed, within},
 };

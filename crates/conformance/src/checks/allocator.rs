@@ -8,8 +8,8 @@ use tonic::Code;
 use self::Step::{Again, Confirm, Gone, NewId, OtherPod, Reconnect, Release, Wait};
 use super::{nodes::is_complete, questions::refuses_bad_rules};
 use crate::{
-    checks::{Answered, Verdict, checks, fail, seen, skip, wrong},
-    failure::CallFailure,
+    check::checks,
+    failure::{Answered, CallFailure, Verdict, fail, seen, skip, wrong},
     lines::names,
     questions::{IN_FLIGHT, Questions},
     session::Session,

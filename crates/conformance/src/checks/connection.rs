@@ -12,8 +12,8 @@ use tonic_reflection::pb::v1::{
 };
 
 use crate::{
-    checks::{Answered, Check, Verdict, checks, fail, skip},
-    failure::CallFailure,
+    check::{Check, checks},
+    failure::{Answered, CallFailure, Verdict, fail, skip},
     questions::PLAIN,
     session::{NOT_READY_PAUSE, Session},
 };

@@ -7,7 +7,8 @@ use tonic::Code;
 
 use super::questions::{MAX_EQUAL_REQUESTS, must_repeat, refuses_bad_rules};
 use crate::{
-    checks::{Answered, Finding, Verdict, checks, skip, wrong},
+    check::checks,
+    failure::{Answered, Finding, Verdict, skip, wrong},
     questions::{Form, Questions},
     session::Session,
 };

@@ -3,7 +3,8 @@
 use tautline_proto::ruleprovider::NodeCost;
 
 use crate::{
-    checks::{Answered, Verdict, checks, fail, skip, wrong},
+    check::checks,
+    failure::{Answered, Verdict, fail, skip, wrong},
     lines::{Completeness, is_code, names, number_fault},
     questions::{Form, LARGE, UNKNOWN_NODES},
     session::Session,

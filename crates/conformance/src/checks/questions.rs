@@ -6,8 +6,8 @@ use tonic::Code;
 
 use super::nodes::is_answered;
 use crate::{
-    checks::{Answered, Finding, Verdict, checks, fail, seen, skip, wrong},
-    failure::{Answer, CallFailure},
+    check::checks,
+    failure::{Answer, Answered, CallFailure, Finding, Verdict, fail, seen, skip, wrong},
     lines::difference,
     questions::{NO_PEERS, ODD_PEERS, PLAIN, Questions, TURNBUCKLE, UNREADABLE},
     session::Session,
@@ -119,7 +119,7 @@ fn refusal<T>(what: &str, answer: Answer<T>, must_refuse: bool) -> Verdict {
         Err(failure @ CallFailure::NotAsked) => Err(failure).answered(what),
         Ok(_) if !must_refuse => skip(format!(
             "{what} is accepted; if the rule reads its request, name one that it must refuse with \
-             --bad-request"
+             --bad request=TEXT"
         )),
         Err(CallFailure::Status(status)) if status.code() == Code::InvalidArgument => {
             if status.message().is_empty() {

@@ -7,8 +7,8 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    checks::{Answered, Verdict, checks, fail, skip},
-    failure::{Answer, CallFailure},
+    check::checks,
+    failure::{Answer, Answered, CallFailure, Verdict, fail, skip},
     questions::{Form, LARGE, PLAIN},
     session::Session,
     wire::{timed, within},

@@ -1,14 +1,13 @@
 //! Checks of WatchCosts, by which the provider sends costs before a pod asks.
 
-mod agreement;
-
 use std::time::Duration;
 
 use tautline_proto::ruleprovider::{CostWatch, IndexedNode};
 
 use super::{allocator::must_be_allocator, questions::bad_rules};
 use crate::{
-    checks::{Verdict, checks, fail, skip, wrong},
+    check::checks,
+    failure::{Verdict, fail, skip, wrong},
     lines::describe,
     questions::for_all_pods,
     session::Session,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tautline_proto::ruleprovider::{CostUpdate, CostWatch, IndexedCost, NodeCost, QuestionCosts};
 use tonic::{Code, Status};
 
-use crate::checks::{Verdict, fail};
+use crate::failure::{Verdict, fail};
 
 /// The subject of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -162,10 +162,10 @@ async fn scripted_passes() {
     })
     .await;
     insta::assert_snapshot!(skipped(&report), @r#"
-    questions/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad-request
+    questions/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad request=TEXT
     watch/nodes: costs depend on which pod asks: perPod
     watch/placed: the provider serves no Allocator
-    evaluate/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad-request
+    evaluate/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad request=TEXT
     allocator/in-flight: the provider serves no Allocator
     allocator/release-unknown: the provider serves no Allocator
     allocator/confirm-unknown: the provider serves no Allocator
