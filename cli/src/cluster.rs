@@ -42,19 +42,19 @@ impl ClusterArgs {
         Ok(Cluster::new(self.config()?)?)
     }
 
-    /// The name of the context, or the API server's address.
+    /// Returns the name of the context, or the API server's address.
     pub(crate) fn title(&self) -> Result<String> {
-        let context = match &self.context {
-            Some(context) => Some(context.clone()),
-            None => {
-                let files = Kubeconfigs::read(self.kubeconfig.as_deref())?;
-                files.current_context().map(str::to_owned)
-            }
-        };
-        match context {
-            Some(context) => Ok(context),
+        let files = Kubeconfigs::read(self.kubeconfig.as_deref())?;
+        match self.context.as_deref().or(files.current_context()) {
+            Some(context) => Ok(context.to_owned()),
             None => Ok(self.config()?.cluster_url.to_string()),
         }
+    }
+
+    /// Returns the namespace of the context, else `default`.
+    pub(crate) fn namespace(&self) -> String {
+        let config = self.config().ok();
+        config.map_or_else(|| "default".to_owned(), |c| c.default_namespace)
     }
 
     fn config(&self) -> Result<Config> {

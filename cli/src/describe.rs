@@ -11,10 +11,10 @@ use serde_json::json;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 
 use crate::{
-    EXIT_NO, age,
+    age,
     bindings::Counts,
     cluster::ClusterArgs,
-    events,
+    events, exit_code,
     fetch::{self, Kind},
     get::absent,
     output::{self, Output},
@@ -91,7 +91,7 @@ async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<ExitCo
             .map(String::as_str),
     );
     retain_named(&mut raw_policies, &wanted);
-    let policies = parse_readable(&raw_policies);
+    let policies = fetch::parse_readable(&raw_policies);
     let value = json!({
         "binding": raw, "offer": raw_offer, "policies": raw_policies,
         "events": events.as_ref().ok(),
@@ -118,13 +118,13 @@ async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode
         policies(client, namespace),
         events::list(client, namespace, "ConstraintPolicyOffer", &args.name),
     );
-    let mut bindings: Vec<ConstraintPolicyBinding> = parse_readable(&bindings?);
+    let mut bindings: Vec<ConstraintPolicyBinding> = fetch::parse_readable(&bindings?);
     bindings.retain(|b| b.spec.offer == args.name);
     let counts = Counts::of(&bindings);
     let mut raw_policies = raw_policies?;
     let wanted: Vec<&str> = offer.spec.policies.iter().map(String::as_str).collect();
     retain_named(&mut raw_policies, &wanted);
-    let policies = parse_readable(&raw_policies);
+    let policies = fetch::parse_readable(&raw_policies);
     let by_compliance: serde_json::Map<_, _> = counts
         .each()
         .map(|(name, count)| (name.to_owned(), count.into()))
@@ -146,7 +146,7 @@ async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode
 fn missing<K: Kind>(namespace: &str, name: &str) -> ExitCode {
     let scope = Scope::Namespace(namespace.to_owned());
     note!("error: {}", absent::<K>(&scope, name));
-    ExitCode::from(EXIT_NO)
+    exit_code(false)
 }
 
 async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>> {
@@ -156,18 +156,6 @@ async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>
 fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
     let name = |p: &DynamicObject| p.metadata.name.clone().unwrap_or_default();
     policies.retain(|p| wanted.contains(&name(p).as_str()));
-}
-
-/// Parses related objects, with a warning for each unreadable one.
-fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
-    let mut all = Vec::new();
-    for object in objects {
-        match fetch::parse(object) {
-            Ok(object) => all.push(object),
-            Err(error) => note!("warning: {error:#}; it is ignored"),
-        }
-    }
-    all
 }
 
 fn conditions(conditions: &[Condition], now: Timestamp) -> String {

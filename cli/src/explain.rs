@@ -10,12 +10,12 @@ use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Record;
 
 use crate::{
-    EXIT_NO, fetch,
+    exit_code, fetch,
     output::{self, Output},
     pod_name::PodName,
     render,
     replicas::{Answer, ReplicaArgs},
-    scope::{self, Scope},
+    scope::{NamespaceArgs, Scope},
     table::plain,
 };
 
@@ -33,9 +33,8 @@ pub(crate) struct Args {
     /// The pod, as NAMESPACE/NAME, or NAME with -n
     #[arg(value_parser = PodName::parse)]
     pod: PodName,
-    /// The pod's namespace, if NAMESPACE/ is left out [default: default]
-    #[arg(short, long, value_name = "NS", value_parser = scope::name)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
     /// Admin port of one extender, instead of all replicas
     #[arg(long, env = "TAUTLINE_EXTENDER")]
     url: Option<String>,
@@ -50,8 +49,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let name = &args.pod.name;
-    let named = args.pod.namespace(args.namespace.as_deref())?;
-    let namespace = named.unwrap_or("default");
+    let cluster = &args.replicas.cluster;
+    let named = args.pod.namespace(args.namespace.named())?;
+    let namespace = &named.map_or_else(|| cluster.namespace(), str::to_owned);
     let path = format!("/explain/{namespace}/{name}");
     let url = args.url.as_deref();
     let answers = args.replicas.get(url, &EXTENDERS, &path).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     if let (true, Some(why)) = (records.is_empty(), unknown) {
         note!("{}", plain(&String::from_utf8_lossy(&why)));
-        return Ok(ExitCode::from(EXIT_NO));
+        return Ok(exit_code(false));
     }
     records.sort_by_key(|r| std::cmp::Reverse(r.at_unix_millis));
     if !args.all {
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     let violations = match (args.output, url.filter(|url| !url.is_empty())) {
         (Output::Table, None) => {
-            let client = args.replicas.cluster.client().await?;
+            let client = cluster.client().await?;
             let read = violations(&client, namespace, name).await;
             read.unwrap_or_else(|error| {
                 note!("warning: {}", error_text(error.as_ref()));
@@ -103,14 +103,10 @@ async fn violations(client: &Client, namespace: &str, pod: &str) -> Result<Strin
         fetch::list::<ConstraintPolicyBinding>(client, &scope),
         fetch::list::<ConstraintPolicyOffer>(client, &scope),
     );
-    let bindings = bindings?
-        .iter()
-        .filter_map(|b| fetch::parse(b).ok())
-        .collect();
-    let offers: Vec<ConstraintPolicyOffer> = offers?
-        .iter()
-        .filter_map(|o| fetch::parse(o).ok())
-        .collect();
+    let (bindings, offers) = (
+        fetch::parse_readable(&bindings?),
+        fetch::parse_readable(&offers?),
+    );
     Ok(lines(pod, bindings, &offers, Timestamp::now()))
 }
 

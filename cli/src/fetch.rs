@@ -131,6 +131,13 @@ pub(crate) fn parse<K: Kind>(object: &DynamicObject) -> Result<K> {
     })
 }
 
+/// Parses objects, with a warning for each unreadable one.
+pub(crate) fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
+    let warn = |error: &anyhow::Error| note!("warning: {error:#}; it is ignored");
+    let parsed = objects.iter().map(|object| parse(object).inspect_err(warn));
+    parsed.flatten().collect()
+}
+
 async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     tokio::time::timeout(DEADLINE, call)
         .await

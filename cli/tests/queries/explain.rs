@@ -12,6 +12,7 @@ use crate::{
 fn explain(server: &ApiServer, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
     command.arg("explain").args(args);
+    command.env_remove("KUBECONFIG").env("HOME", "/nonexistent");
     command.args(["--url", &server.url()]).output().unwrap()
 }
 
@@ -99,6 +100,17 @@ fn explain_shows_the_answer_and_what_tied() {
         let printed = text(&out.stdout);
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
+}
+
+#[test]
+fn namespace_is_that_of_the_context() {
+    let server = ApiServer::start(|path| {
+        assert_eq!(path, "/explain/shop/web-0");
+        Answer::json(200, &json!([record(&Value::Null)]))
+    });
+    let kubeconfig = server.kubeconfig.display().to_string();
+    let out = explain(&server, &["web-0", "--kubeconfig", &kubeconfig]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
 }
 
 #[test]
