@@ -2,8 +2,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use tautline_certificates::{Ca, Times};
-use tautline_core::{answer::AnswerMode, model::ProviderUnavailable};
-use tautline_provider_client::ClientConfig;
+use tautline_core::{answer::AnswerMode, model::ProviderUnavailable, trust::AllocatorKeys};
+use tautline_provider_client::{ClientConfig, client::ALLOCATOR_ANNOTATIONS};
 use tautline_runtime::{cluster_store::ClusterStore, http::Limits, tls::ServerFiles};
 use tautline_scheduler_extender::{App, Certificate, Config};
 
@@ -45,6 +45,10 @@ pub(crate) struct Args {
     provider_unavailable: Option<ProviderUnavailable>,
     #[command(flatten)]
     providers: ProviderArgs,
+    /// Annotations that allocators may write on pods, of any rule or of one; KEYS may end
+    /// with *; for gpu-slice keep tautline.io/gpu-*
+    #[arg(long, value_delimiter = ',', value_name = "[RULE=]KEYS,...", default_values = ALLOCATOR_ANNOTATIONS)]
+    allocator_annotations: Vec<AllocatorKeys>,
     #[command(flatten)]
     traces: TraceArgs,
     /// Percentage of kube-scheduler's time for calls to the providers of one untrusted
@@ -186,7 +190,7 @@ const PROVIDER_UNAVAILABLE: [Choice<ProviderUnavailable>; 2] = [
     ("reject", "", ProviderUnavailable::Reject),
 ];
 
-/// The limits of a port; both arguments are in MiB.
+/// Returns the limits of a port; both arguments are in MiB.
 pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<Limits> {
     if request_memory.is_some_and(|mib| mib < max_body * 2) {
         bail!(
@@ -226,6 +230,7 @@ fn config(args: Args) -> Result<Config> {
         controller_namespace: namespace,
         providers: ClientConfig {
             provider_unavailable: args.provider_unavailable,
+            allocator_annotations: args.allocator_annotations,
             scheduler_share_percent: Some(args.untrusted_share),
             streams: true,
             ..provider_config

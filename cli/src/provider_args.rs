@@ -2,12 +2,9 @@ use std::{path::PathBuf, time::Duration};
 
 use tautline_core::{
     providers::ExternalNames,
-    trust::{AllocatorKeys, KeyPattern, OWN_NAMESPACE, TrustedNamespaces},
+    trust::{KeyPattern, OWN_NAMESPACE, TrustedNamespaces},
 };
-use tautline_provider_client::{
-    ClientConfig,
-    client::{ALLOCATOR_ANNOTATIONS, SHARED_ANNOTATIONS},
-};
+use tautline_provider_client::{ClientConfig, client::SHARED_ANNOTATIONS};
 use tautline_runtime::tls::ClientFiles;
 
 use crate::{
@@ -29,10 +26,6 @@ pub(crate) struct ProviderArgs {
     /// Annotations of a pod that providers of other namespaces receive; KEYS may end with *
     #[arg(long, value_delimiter = ',', value_name = "KEYS,...", default_values = SHARED_ANNOTATIONS)]
     share_annotations: Vec<KeyPattern>,
-    /// Annotations that allocators may write on pods, of any rule or of one; KEYS may end
-    /// with *; for gpu-slice keep tautline.io/gpu-*
-    #[arg(long, value_delimiter = ',', value_name = "[RULE=]KEYS,...", default_values = ALLOCATOR_ANNOTATIONS)]
-    allocator_annotations: Vec<AllocatorKeys>,
     #[command(flatten)]
     tls: ClientTlsArgs,
 }
@@ -116,7 +109,6 @@ impl ProviderArgs {
             trusted: self.own.trusted(),
             external_names: self.external_name_providers,
             shared_annotations: self.share_annotations,
-            allocator_annotations: self.allocator_annotations,
             tls: client_files(self.tls),
             ..defaults
         }

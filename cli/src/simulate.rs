@@ -20,7 +20,7 @@ use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
     with .ranks, and expected/. Files may be compressed (.gz). Missing arrivals are drawn at random.\n\
     With -f or --context: how many more pods like yours fit your nodes, now and after changes.\n\n\
     Examples:\n  tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --policy tautline,fgd,best-fit\n  \
-    tautline simulate --trace DIR --workload all --seeds 42,43,44 --report report\n  \
+    tautline simulate --trace DIR --workload all --seeds 42,43,44 --dir report\n  \
     tautline simulate --trace DIR --ties random --churn 10 -o json\n  \
     tautline simulate --context production --what-if slices=250m --what-if add=10xh200x8,cpu=192,memory=2Ti"
 )]
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     wire: bool,
     /// Write a page with charts and tables to this folder
     #[arg(long, value_name = "DIR", requires = "trace")]
-    report: Option<PathBuf>,
+    dir: Option<PathBuf>,
     #[command(flatten)]
     manifests: ManifestArgs,
     #[command(flatten)]

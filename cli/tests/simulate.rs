@@ -85,7 +85,7 @@ fn a_trace_without_arrivals_is_drawn_and_reported() {
         "mine",
         "--seeds",
         "1,2",
-        "--report",
+        "--dir",
         &report.display().to_string(),
     ]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));

@@ -124,7 +124,7 @@ impl AdmissionCluster {
 /// The webhook configurations of some jobs, with `url` in place of the Service.
 fn rendered(jobs: &[&str], url: &str) -> Result<Vec<Value>> {
     let out = Command::new(binary()?)
-        .args(["admission", "--render", "--webhook-url", url])
+        .args(["admission", "--render", "--url", url])
         .output()?;
     if !out.status.success() {
         bail!("{}", String::from_utf8_lossy(&out.stderr));

@@ -1,7 +1,6 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 use anyhow::{Context, Error, Result};
@@ -10,7 +9,7 @@ use serde_json::Value;
 use tautline_api::manifest;
 use tautline_runtime::{input_files::InputFiles, manifest_files};
 
-use crate::{EXIT_NO, manifests};
+use crate::manifests;
 
 pub(super) struct Document {
     pub(super) file: PathBuf,
@@ -107,13 +106,4 @@ impl fmt::Display for Effect {
 /// Returns the lines of a text for people, without control characters.
 pub(super) fn plain_lines(text: &str) -> impl Iterator<Item = String> {
     text.lines().map(|line| line.replace(char::is_control, ""))
-}
-
-/// Returns the exit code of a check.
-pub(super) fn exit_code(is_ok: bool) -> ExitCode {
-    if is_ok {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_NO)
-    }
 }

@@ -5,8 +5,9 @@ use serde::Serialize;
 use serde_json::Value;
 use tautline_model_registry::{Kind, defaults, message, review};
 
-use super::documents::{self, Document, exit_code, plain_lines};
+use super::documents::{self, Document, plain_lines};
 use crate::{
+    exit_code,
     output::{self, Output},
     table::plain,
 };

@@ -10,8 +10,9 @@ use tautline_mutating_policy::{
     SkippedPolicy, StaticCluster, Verdict, defaults,
 };
 
-use super::documents::{self, Document, Effect, exit_code};
+use super::documents::{self, Document, Effect};
 use crate::{
+    exit_code,
     output::{self, Output},
     table::plain,
 };

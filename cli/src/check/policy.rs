@@ -7,8 +7,10 @@ use tautline_api::manifest;
 use tautline_gpu_sharing::{Decision, Mutation, Names, Policy, decide};
 use tautline_runtime::input_files::InputFiles;
 
-use super::documents::{self, Document, Effect, exit_code};
+use super::documents::{self, Document, Effect};
 use crate::{
+    admission::GpuNameArgs,
+    exit_code,
     output::{self, Output},
     table::plain,
 };
@@ -26,16 +28,8 @@ pub(crate) struct Args {
     /// Namespace of what names none
     #[arg(short, long, value_name = "NS", default_value = "default")]
     namespace: String,
-    /// The resource of whole cards
-    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
-    gpu_resource: String,
-    /// The resource of shares
-    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu-shared")]
-    gpu_shared_resource: String,
-    /// Shares of one card, where the resource of shares is tautline.io/gpu-milli: a ratio of 1 is
-    /// 1000/N thousandths of a card
-    #[arg(long, value_name = "N")]
-    gpu_shares_per_card: Option<u32>,
+    #[command(flatten)]
+    gpus: GpuNameArgs,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -77,11 +71,7 @@ struct Container {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let names = Names::new(
-        &args.gpu_resource,
-        &args.gpu_shared_resource,
-        args.gpu_shares_per_card,
-    )?;
+    let names = args.gpus.names()?;
     let policy = policy(args)?;
     let mut pods = Vec::new();
     for document in documents::read(&args.pod)? {
@@ -137,7 +127,7 @@ fn policy(args: &Args) -> Result<Policy> {
     bail!("{file}: no ConfigMap in it has data[{KEY}]; name one that has, or {KEY} itself")
 }
 
-/// The pod in an object, or in its pod template.
+/// Returns the pod in an object, or in its pod template.
 fn pod(document: &Document) -> Option<Value> {
     let object = &document.value;
     let template = match document.kind() {

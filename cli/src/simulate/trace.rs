@@ -36,7 +36,7 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     for note in &notes {
         note!("{note}");
     }
-    if let Some(dir) = &args.report {
+    if let Some(dir) = &args.dir {
         let page = report::write(dir, &outcomes, &published, &notes)?;
         note!("the report is {}", page.display());
     }
