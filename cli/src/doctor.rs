@@ -15,8 +15,9 @@ use anyhow::Result;
 pub(crate) use self::checks::version_of;
 use self::finding::Report;
 use crate::{
-    EXIT_ERROR, EXIT_NO,
+    EXIT_ERROR,
     cluster::ClusterArgs,
+    exit_code,
     output::{self, Output},
     scope,
 };
@@ -48,7 +49,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     output::print(args.output, &report, |report| report.text(args.all))?;
     Ok(match (report.problems, report.passed) {
         (0, 0) => ExitCode::from(EXIT_ERROR),
-        (0, _) => ExitCode::SUCCESS,
-        _ => ExitCode::from(EXIT_NO),
+        (problems, _) => exit_code(problems == 0),
     })
 }

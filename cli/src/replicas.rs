@@ -131,7 +131,7 @@ pub(crate) fn is_running(pod: &Pod) -> bool {
 }
 
 /// Returns the container port `admin`, or the default port.
-fn admin_port(pod: &Pod) -> u16 {
+pub(crate) fn admin_port(pod: &Pod) -> u16 {
     let containers = pod.spec.iter().flat_map(|s| &s.containers);
     let mut ports = containers.flat_map(|c| c.ports.iter().flatten());
     let admin = ports.find(|p| p.name.as_deref() == Some("admin"));

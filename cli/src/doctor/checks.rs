@@ -12,7 +12,7 @@ pub(super) use scheduler::filter_requests;
 
 use super::{
     cluster::{Cluster, State},
-    finding::{Finding, problem, warning},
+    finding::{Finding, problem},
 };
 
 /// A check adds the findings about its objects. It returns the finding that stands if it added
@@ -37,11 +37,7 @@ const CHECKS: [Check; 12] = [
 
 /// Returns all findings, unsorted.
 pub(crate) fn run(cluster: &Cluster) -> Vec<Finding> {
-    let unread = cluster.unread.iter().map(|u| {
-        let text = format!("could not be checked: {}", u.why);
-        warning("NotChecked", &u.what, text, &u.fix)
-    });
-    let mut findings = unread.collect();
+    let mut findings = cluster.unread.clone();
     let state = State::new(cluster);
     add(&mut findings, |out| crds::check(&state, out));
     if cluster.namespace_exists == Some(false) {

@@ -20,6 +20,7 @@ use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOf
 use tautline_core::{Index, Snapshot, TrustedNamespaces, index::Object, names::EXEMPT_NAMESPACES};
 
 use super::{
+    finding::Finding,
     rights::Right,
     workload::{Role, Workload},
 };
@@ -58,7 +59,8 @@ pub(crate) struct Cluster {
     pub rights: Option<Vec<(Right, bool)>>,
     /// The filter requests that each pod of the extender has answered.
     pub filter_requests: BTreeMap<String, Result<FilterRequests, String>>,
-    pub unread: Vec<Unread>,
+    /// The findings about objects that could not be read.
+    pub unread: Vec<Finding>,
 }
 
 /// Filter requests of kube-scheduler at one pod of the extender.
@@ -68,14 +70,6 @@ pub(crate) struct FilterRequests {
     /// The time of the last request; `None` if there was no request, or the extender does not
     /// report it.
     pub last: Option<Timestamp>,
-}
-
-/// Objects that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unread {
-    pub what: String,
-    pub why: String,
-    pub fix: String,
 }
 
 /// A mutating or a validating webhook configuration.

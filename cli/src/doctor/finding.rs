@@ -58,6 +58,12 @@ pub(crate) fn warning(
     problem(check, object, text, fix).warning_if(true)
 }
 
+/// Returns the finding about something that could not be checked.
+pub(crate) fn not_checked(object: impl Into<String>, why: &str, fix: impl Into<String>) -> Finding {
+    let text = format!("could not be checked: {why}");
+    warning("NotChecked", object, text, fix)
+}
+
 /// Returns the finding of a check without faults.
 pub(crate) fn passed(
     check: &'static str,

@@ -29,7 +29,8 @@ use tautline_core::providers::{RULE_LABEL_PREFIXES, UNDERLAY_LABEL};
 
 use super::{
     checks::filter_requests,
-    cluster::{Cluster, FilterRequests, Unread, WebhookConfiguration},
+    cluster::{Cluster, FilterRequests, WebhookConfiguration},
+    finding::{Finding, not_checked},
     rights::{self, Right},
     workload::{Role, Workload},
 };
@@ -87,7 +88,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> Kind for K {}
 struct Reader<'a> {
     client: Client,
     namespace: &'a str,
-    unread: RefCell<Vec<Unread>>,
+    unread: RefCell<Vec<Finding>>,
 }
 
 impl Reader<'_> {
@@ -123,7 +124,7 @@ impl Reader<'_> {
             filter_requests: self.filter_requests(&cluster),
         );
         cluster.unread = self.unread.into_inner();
-        cluster.unread.sort_by(|a, b| a.what.cmp(&b.what));
+        cluster.unread.sort_by(|a, b| a.object.cmp(&b.object));
         cluster
     }
 
@@ -136,14 +137,13 @@ impl Reader<'_> {
                 }
                 _ => "try again, or read the API server's log",
             };
-            self.note(what.into(), fetch::cause(error), fix);
+            self.note(what.into(), &fetch::cause(error), fix);
         };
         read.inspect_err(note).ok()
     }
 
-    fn note(&self, what: String, why: String, fix: &str) {
-        let fix = fix.to_owned();
-        self.unread.borrow_mut().push(Unread { what, why, fix });
+    fn note(&self, what: String, why: &str, fix: &str) {
+        self.unread.borrow_mut().push(not_checked(what, why, fix));
     }
 
     async fn list<K: Kind>(&self, namespace: Option<&str>) -> Option<Vec<K>> {
@@ -179,7 +179,7 @@ impl Reader<'_> {
             let note = |error: &serde_json::Error| {
                 let why = format!("it cannot be parsed: {error}");
                 let fix = "correct the field; kubectl get it with -o yaml";
-                self.note(format!("{name} of {what}"), why, fix);
+                self.note(format!("{name} of {what}"), &why, fix);
             };
             parsed.inspect_err(note).ok()
         };
@@ -311,7 +311,7 @@ impl Reader<'_> {
         let running = extenders.flat_map(|workload| {
             let pods = workload.pods(cluster.pods.as_deref().unwrap_or_default());
             let running = pods.filter(|p| replicas::is_running(p));
-            running.map(|p| (p.name_any(), workload.admin_port()))
+            running.map(|p| (p.name_any(), replicas::admin_port(p)))
         });
         let reads = running.take(MAX_METRICS_PODS).map(async |(pod, port)| {
             let metrics = self.metrics(&pod, port).await;
@@ -322,11 +322,11 @@ impl Reader<'_> {
 
     /// Reads a pod's metrics through the API server's proxy, or through a forwarded port where a
     /// NetworkPolicy blocks the proxy.
-    async fn metrics(&self, pod: &str, port: i32) -> Result<String, String> {
+    async fn metrics(&self, pod: &str, port: u16) -> Result<String, String> {
         let proxied = self.proxied_metrics(pod, port).await;
-        let (Err(_), Ok(port)) = (&proxied, u16::try_from(port)) else {
+        if proxied.is_ok() {
             return proxied;
-        };
+        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
         match replicas::forward(&pods, (pod, port), "/metrics", DEADLINE).await {
             Ok((status, body)) if status.is_success() => {
@@ -336,7 +336,7 @@ impl Reader<'_> {
         }
     }
 
-    async fn proxied_metrics(&self, pod: &str, port: i32) -> Result<String, String> {
+    async fn proxied_metrics(&self, pod: &str, port: u16) -> Result<String, String> {
         let namespace = self.namespace;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/metrics");
         let request = Request::get(path).body(Vec::new());

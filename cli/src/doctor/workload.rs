@@ -12,8 +12,6 @@ use k8s_openapi::{
 };
 use kube::core::{Selector, SelectorExt};
 
-const ADMIN_PORT: i32 = 9090;
-
 /// The process of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
@@ -192,12 +190,6 @@ impl<'a> Workload<'a> {
         }
     }
 
-    pub(crate) fn admin_port(&self) -> i32 {
-        let mut ports = self.container.ports.iter().flatten();
-        let admin = ports.find(|p| p.name.as_deref() == Some("admin"));
-        admin.map_or(ADMIN_PORT, |p| p.container_port)
-    }
-
     pub(crate) fn pods<'p>(&'p self, pods: &'p [Pod]) -> impl Iterator<Item = &'p Pod> {
         let of = move |pod: &&Pod| {
             let labels = pod.metadata.labels.as_ref();
@@ -283,6 +275,5 @@ mod tests {
         assert_eq!(secret("--tls-key"), Some(("s", "tls.key".to_owned())));
         assert_eq!(workload.flag("--tls"), None);
         assert_eq!(workload.secret_of("/tlsx/tls.crt"), None);
-        assert_eq!(workload.admin_port(), 9090);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     age,
     doctor::{
         cluster::{FilterRequests, State},
-        finding::{Finding, counted, first_of, passed, problem, warning},
+        finding::{Finding, counted, first_of, not_checked, passed, problem, warning},
         workload::{Role, condition},
     },
 };
@@ -62,11 +62,7 @@ pub(super) fn calls(state: &State<'_>, _: &mut Vec<Finding>) -> Option<Finding> 
         let text = format!("kube-scheduler calls it: {requests} so far{last}");
         return Some(passed("SchedulerCalls", object, text));
     }
-    let not_checked = |why: &str, fix| {
-        let object = format!("calls of kube-scheduler to {}", extender.object());
-        let text = format!("could not be checked: {why}");
-        Some(warning("NotChecked", object, text, fix))
-    };
+    let calls = || format!("calls of kube-scheduler to {object}");
     if let Some((pod, Err(error))) = answers.iter().find(|(_, answer)| answer.is_err()) {
         let why =
             format!("the metrics of pod {pod} cannot be read through the API server: {error}");
@@ -75,13 +71,13 @@ pub(super) fn calls(state: &State<'_>, _: &mut Vec<Finding>) -> Option<Finding> 
              kubectl -n {namespace} port-forward {} 9090",
             extender.kubectl()
         );
-        return not_checked(&why, fix);
+        return Some(not_checked(calls(), &why, fix));
     }
     let pods = cluster.pods.as_deref();
     if answers.is_empty() {
         pods?;
         let fix = format!("kubectl -n {namespace} get pods");
-        return not_checked("no pod of it runs", fix);
+        return Some(not_checked(calls(), "no pod of it runs", fix));
     }
     let pods = extender.pods(pods.unwrap_or_default());
     let statuses = pods.filter_map(|p| p.status.as_ref());

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use self::fixtures::{EXTENDER, certificate, healthy, of, pod, secret};
 use super::*;
 use crate::doctor::{
-    cluster::{FilterRequests, Unread},
-    finding::Level,
+    cluster::FilterRequests,
+    finding::{Level, not_checked, warning},
 };
 
 /// Level, check, and parts of the object, the text and the fix.
@@ -137,11 +137,7 @@ fn healthy_installation_has_no_finding() {
 #[test]
 fn nothing_was_read_and_nothing_is_claimed() {
     let cluster = Cluster {
-        unread: vec![Unread {
-            what: "nodes".into(),
-            why: "forbidden".into(),
-            fix: "ask".into(),
-        }],
+        unread: vec![not_checked("nodes", "forbidden", "ask")],
         ..Cluster::default()
     };
     let findings = run(&cluster);

@@ -131,8 +131,12 @@ async fn installation_is_read() {
     let [odd] = &cluster.unread[..] else {
         panic!("{:?}", cluster.unread);
     };
-    assert_eq!(odd.what, "odd of constraintpolicyoffers");
-    assert!(odd.why.contains("cannot be parsed"), "{odd:?}");
+    assert_eq!(odd.object, "odd of constraintpolicyoffers");
+    assert!(
+        odd.text
+            .contains("could not be checked: it cannot be parsed"),
+        "{odd:?}"
+    );
 }
 
 #[tokio::test]
@@ -149,17 +153,27 @@ async fn refused_parts_are_noted_once() {
     let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     assert_eq!(server.count(reviews), 1, "one refusal is enough");
     assert_eq!(cluster.filter_requests["e-1"], Err("no proxy".to_owned()));
-    let notes: Vec<(&str, &str)> = cluster.unread.iter().map(|u| (&*u.what, &*u.why)).collect();
+    let notes: Vec<(&str, &str)> = cluster
+        .unread
+        .iter()
+        .map(|f| (&*f.object, &*f.text))
+        .collect();
     assert!(
-        notes.contains(&("nodes", "nodes is forbidden")),
+        notes.contains(&("nodes", "could not be checked: nodes is forbidden")),
         "{notes:?}"
     );
     assert!(
-        notes.contains(&("Secret tautline-system/cert", "no secrets")),
+        notes.contains(&(
+            "Secret tautline-system/cert",
+            "could not be checked: no secrets"
+        )),
         "{notes:?}"
     );
     assert!(
-        notes.contains(&("rights of the components' accounts", "no reviews")),
+        notes.contains(&(
+            "rights of the components' accounts",
+            "could not be checked: no reviews"
+        )),
         "{notes:?}"
     );
 }
