@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tautline_api::crds;
 
 use crate::output;
@@ -18,10 +18,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (name, text) = crds::file(&crd)?;
         match &args.dir {
             None => output::write(&format!("---\n{text}"))?,
-            Some(dir) => {
-                let path = dir.join(name);
-                std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-            }
+            Some(dir) => output::write_file(dir, &name, &text)?,
         }
     }
     Ok(())

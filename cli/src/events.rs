@@ -1,38 +1,24 @@
-use anyhow::Result;
-use k8s_openapi::{
-    api::{core::v1 as core, events::v1 as events},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use kube::{Api, Client, api::ListParams};
 use tautline_api::display::EventSummary;
 
-use crate::{age, fetch, table::section};
+use crate::{
+    age, fetch,
+    table::{field, section},
+};
 
-/// The events of an object, the newest last.
+/// Lists the events of an object, the newest last.
 pub(crate) async fn list(
     client: &Client,
     namespace: &str,
     kind: &str,
     name: &str,
 ) -> Result<Vec<EventSummary>, String> {
-    let api: Api<events::Event> = Api::namespaced(client.clone(), namespace);
-    let params =
-        ListParams::default().fields(&format!("regarding.name={name},regarding.kind={kind}"));
-    let mut all: Vec<EventSummary> = match fetch::pages(&api, params).await {
-        Ok(list) => list.into_iter().map(EventSummary::from).collect(),
-        // Both APIs show the same events, but roles often allow only the older one.
-        Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
-            let api: Api<core::Event> = Api::namespaced(client.clone(), namespace);
-            let params = ListParams::default().fields(&format!(
-                "involvedObject.name={name},involvedObject.kind={kind}"
-            ));
-            let list = fetch::pages(&api, params)
-                .await
-                .map_err(|e| fetch::cause(&e))?;
-            list.into_iter().map(EventSummary::from).collect()
-        }
-        Err(error) => return Err(fetch::cause(&error)),
-    };
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let fields = format!("involvedObject.name={name},involvedObject.kind={kind}");
+    let list = fetch::pages(&api, ListParams::default().fields(&fields)).await;
+    let list = list.map_err(|e| fetch::cause(&e))?.into_iter();
+    let mut all: Vec<EventSummary> = list.map(EventSummary::from).collect();
     all.sort_by_key(|h| h.time);
     Ok(all)
 }
@@ -40,7 +26,7 @@ pub(crate) async fn list(
 pub(crate) fn history(events: &Result<Vec<EventSummary>, String>, now: Timestamp) -> String {
     let events = match events {
         Ok(events) => events,
-        Err(why) => return crate::table::field("History", &format!("cannot be read: {why}")),
+        Err(why) => return field("History", &format!("cannot be read: {why}")),
     };
     let rows = events.iter().map(|event| {
         let mut when = match event.time {

@@ -8,9 +8,9 @@ use serde_json::json;
 use tautline_api::ConstraintPolicyBinding;
 
 use crate::{
-    EXIT_NO,
     bindings::{self, FilterArgs, SortKey},
     cluster::ClusterArgs,
+    exit_code,
     fetch::{self, Kind},
     output::{self, Output},
     program_name,
@@ -82,7 +82,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// The sort key for kinds without a severity.
+/// Returns the sort key for kinds without a severity.
 fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
     Some((0, object.namespace(), object.name_any()))
 }
@@ -126,11 +126,7 @@ async fn show<K: Kind>(
     for name in &missing {
         note!("error: {}", absent::<K>(&scope, name));
     }
-    Ok(if missing.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_NO)
-    })
+    Ok(exit_code(missing.is_empty()))
 }
 
 /// Reads the objects of these names; also returns the names without an object.

@@ -52,7 +52,7 @@ impl Kubeconfigs {
         Ok(Self(paths.iter().map(file).collect::<Result<_>>()?))
     }
 
-    /// The name of the context that is used; `None` if no file sets one.
+    /// Returns the name of the context that is used; `None` if no file sets one.
     pub(crate) fn current_context(&self) -> Option<&str> {
         let set = self
             .0
@@ -141,7 +141,7 @@ impl Kubeconfigs {
         })
     }
 
-    /// The paths of the files, for errors.
+    /// Returns the paths of the files, for errors.
     pub(crate) fn paths(&self) -> String {
         let paths = self.0.iter().map(|(path, _)| path.display().to_string());
         paths.collect::<Vec<_>>().join(", ")
@@ -162,7 +162,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The place of a field of the entry, for errors.
+    /// Returns the place of a field of the entry, for errors.
     fn at(&self, field: &str) -> String {
         format!("{}.{field}", self.at)
     }
@@ -178,12 +178,12 @@ impl Entry {
     }
 }
 
-/// The proxy that the environment sets for a server.
+/// Returns the proxy that the environment sets for a server.
 pub(crate) fn environment_proxy(server: &Uri) -> Result<Option<Uri>> {
     proxy::from_environment(server, |name| std::env::var(name).ok())
 }
 
-/// The URL of a server, which may be `HOST:PORT`, as kubectl completes it.
+/// Returns the URL of a server, which may be `HOST:PORT`, as kubectl completes it.
 fn server_url(server: &str, is_secure: bool) -> Result<Uri> {
     let fix = "write https://HOST:PORT";
     if server.is_empty() {

@@ -16,10 +16,9 @@ use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 use tautline_runtime::manifest_files::Manifests;
 
 use crate::{
-    EXIT_NO,
     cluster::ClusterArgs,
-    fetch,
-    local::{LocalScheduler, Placement},
+    exit_code, fetch,
+    local::LocalScheduler,
     manifests::{ManifestArgs, find_pod, pod_namespace},
     output::{self, Output},
     pod_name::PodName,
@@ -91,7 +90,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             Ok(pod) => Some(pod),
             Err(absent) => {
                 note!("error: {absent}");
-                return Ok(ExitCode::from(EXIT_NO));
+                return Ok(exit_code(false));
             }
         },
     };
@@ -119,12 +118,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             .collect();
         texts.join("\n")
     })?;
-    let all = placements.iter().all(|p: &Placement| p.node.is_some());
-    Ok(if all {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_NO)
-    })
+    Ok(exit_code(placements.iter().all(|p| p.node.is_some())))
 }
 
 async fn read_cluster(client: Client) -> Result<Vec<Item>> {

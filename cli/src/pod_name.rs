@@ -20,7 +20,7 @@ impl PodName {
         Ok(Self { namespace, name })
     }
 
-    /// The namespace of this name, else the namespace of the flag `-n`.
+    /// Returns the namespace of this name, else the namespace of the flag `-n`.
     ///
     /// # Errors
     /// The two namespaces differ.
@@ -36,7 +36,7 @@ impl PodName {
     }
 }
 
-/// The error text for a pod that does not exist, with pods of its name in other namespaces.
+/// Returns the error text for a pod that does not exist, with pods of its name in other namespaces.
 pub(crate) fn absent<'a>(
     namespace: &str,
     name: &str,

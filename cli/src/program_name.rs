@@ -33,14 +33,7 @@ fn rename_examples(mut command: Command, name: &str) -> Command {
         let help = help.to_string();
         command = command.after_help(help.replace("\n  tautline ", &format!("\n  {name} ")));
     }
-    let below: Vec<String> = command
-        .get_subcommands()
-        .map(|c| c.get_name().to_owned())
-        .collect();
-    for sub in below {
-        command = command.mut_subcommand(sub, |c| rename_examples(c, name));
-    }
-    command
+    command.mut_subcommands(|c| rename_examples(c, name))
 }
 
 /// Removes environment variables that are set and empty from the command line, since they count as

@@ -6,11 +6,11 @@ mod metrics;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Command, CommandFactory};
 use tautline_api::crds;
 
-use crate::Cli;
+use crate::{Cli, output};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tautline reference --dir docs/reference")]
@@ -35,11 +35,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("kinds.md", kinds::page(&crds::all())?),
         ("metrics.md", metrics::page()?),
     ];
-    std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     for (name, text) in pages {
-        let path = args.dir.join(name);
-        std::fs::write(&path, format!("{NOTE}{text}"))
-            .with_context(|| path.display().to_string())?;
+        output::write_file(&args.dir, name, &format!("{NOTE}{text}"))?;
     }
     Ok(())
 }
@@ -50,14 +47,7 @@ fn fence_examples(mut command: Command) -> Command {
         let fenced = format!("```text\n{help}\n```");
         command = command.after_help(fenced);
     }
-    let below: Vec<String> = command
-        .get_subcommands()
-        .map(|c| c.get_name().to_owned())
-        .collect();
-    for name in below {
-        command = command.mut_subcommand(name, fence_examples);
-    }
-    command
+    command.mut_subcommands(fence_examples)
 }
 
 /// Removes spaces at the ends of lines, and blank lines at the end of the text.

@@ -8,10 +8,7 @@ use serde::Serialize;
 
 use crate::{
     cluster::ClusterArgs,
-    doctor::{
-        version_of,
-        workload::{Role, Workload},
-    },
+    doctor::{version_of, workload::Workload},
     output::{self, Output},
     scope,
     table::{field, section},
@@ -46,25 +43,23 @@ struct Server {
 }
 
 impl Server {
-    fn new(workload: &Workload<'_>) -> (Role, Self) {
+    fn new(workload: &Workload<'_>) -> Self {
         let image = workload.container.image.clone().unwrap_or_default();
-        let server = Self {
+        Self {
             component: workload.role.title(),
             object: workload.object(),
             version: version_of(&image).unwrap_or_default().to_owned(),
             image,
-        };
-        (workload.role, server)
+        }
     }
 }
 
 fn servers(deployments: &[Deployment], daemon_sets: &[DaemonSet]) -> Vec<Server> {
     let deployments = deployments.iter().filter_map(Workload::of_deployment);
     let daemon_sets = daemon_sets.iter().filter_map(Workload::of_daemon_set);
-    let all = deployments.chain(daemon_sets);
-    let mut all: Vec<_> = all.map(|workload| Server::new(&workload)).collect();
-    all.sort_by(|a, b| (a.0, &a.1.object).cmp(&(b.0, &b.1.object)));
-    all.into_iter().map(|(_, server)| server).collect()
+    let mut all: Vec<Workload<'_>> = deployments.chain(daemon_sets).collect();
+    all.sort_by_key(|workload| (workload.role, workload.object()));
+    all.iter().map(Server::new).collect()
 }
 
 impl Versions {

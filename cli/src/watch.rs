@@ -10,22 +10,15 @@ use std::{
 
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-use tautline_api::ConstraintPolicyBinding;
 use tautline_runtime::tasks;
 use tokio::{
     sync::mpsc::{self, Receiver},
     time::{Instant, MissedTickBehavior},
 };
 
-use crate::{
-    bindings::FilterArgs,
-    cluster::ClusterArgs,
-    fetch, output,
-    scope::{Scope, ScopeArgs},
-};
+use crate::{bindings::FilterArgs, cluster::ClusterArgs, fetch, output, scope::ScopeArgs};
 use screen::Screen;
-use updates::Update;
+use updates::{GuardedBinding, Update};
 use view::BindingsView;
 
 const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
@@ -51,10 +44,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
     let scope = args.scope.of(&client);
-    let api: Api<ConstraintPolicyBinding> = match &scope {
-        Scope::All => Api::all(client.clone()),
-        Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
-    };
+    let api = scope.api::<GuardedBinding>(&client);
     let mut signal = std::pin::pin!(tasks::shutdown_signal());
     // An error that waiting does not fix ends the command, with its fix.
     tokio::select! {
@@ -62,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         () = &mut signal => return Ok(ExitCode::SUCCESS),
     }
     let (sender, news) = mpsc::channel(MAX_QUEUED_UPDATES);
-    let view = BindingsView::new(scope.clone(), args.filter);
+    let view = BindingsView::new(scope, args.filter);
     let shown = async {
         if io::stdout().is_terminal() {
             draw_table(view, news).await
@@ -72,7 +62,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     tokio::select! {
         () = &mut signal => {}
-        () = updates::send_updates(updates::api(client, &scope), sender) => {}
+        () = updates::send_updates(api.clone(), sender) => {}
         ended = shown => match ended {
             // The reader closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}

@@ -23,36 +23,35 @@ impl BindingDescription {
         let binding = &self.binding;
         let namespace = binding.namespace().unwrap_or_default();
         let status = binding.status.clone().unwrap_or_default();
-        let mut out = field("Name", &binding.name_any());
-        out.push_str(&field("Namespace", &namespace));
-        out.push_str(&match &self.offer {
-            Some(_) => field("Offer", &binding.spec.offer),
-            None => field(
-                "Offer",
-                &format!("{}, which was deleted", binding.spec.offer),
-            ),
-        });
+        let offer = self.offer.as_ref();
+        let mut offer_name = binding.spec.offer.clone();
+        if offer.is_none() {
+            offer_name.push_str(", which was deleted");
+        }
         let mut standing = binding.compliance().name().to_owned();
         if let Some(changed) = &status.last_compliance_change_timestamp {
             let (age, time) = (age::since(changed.0, now), age::second(changed.0));
             standing.push_str(&format!(" for {age}, since {time}"));
         }
-        out.push_str(&field("Compliance", &standing));
-        out.push_str(&field("Reason", &status.first_reason));
-        if let Some(terms) = self.offer.as_ref().map(Enforcement::of) {
-            out.push_str(&field("Violation policy", &terms.violation_policy));
-            out.push_str(&field("Period", &terms.period));
-            out.push_str(&field("Grace", &terms.grace));
+        let mut fields = vec![
+            ("Name", binding.name_any()),
+            ("Namespace", namespace.clone()),
+            ("Offer", offer_name),
+            ("Compliance", standing),
+            ("Reason", status.first_reason),
+        ];
+        if let Some(terms) = offer.map(Enforcement::of) {
+            fields.push(("Violation policy", terms.violation_policy));
+            fields.push(("Period", terms.period));
+            fields.push(("Grace", terms.grace));
         }
-        let mitigated = status
-            .last_mitigated_timestamp
-            .as_ref()
-            .map_or_else(|| "never".into(), |t| age::ago(t.0, now));
-        out.push_str(&field("Last mitigation", &mitigated));
-        let offer = self.offer.as_ref();
-        if let Some(wait) = offer.and_then(|offer| eviction_wait(binding, offer, now)) {
-            out.push_str(&field("Next eviction", &wait));
-        }
+        let mitigated = status.last_mitigated_timestamp;
+        let mitigated = mitigated.map_or_else(|| "never".into(), |t| age::ago(t.0, now));
+        fields.push(("Last mitigation", mitigated));
+        let wait = offer.and_then(|offer| eviction_wait(binding, offer, now));
+        fields.extend(wait.map(|wait| ("Next eviction", wait)));
+        let fields = fields.iter().map(|(name, value)| field(name, value));
+        let mut out: String = fields.collect();
         let policies: Vec<&ConstraintPolicy> = self.policies.iter().collect();
         let targets = binding
             .spec
@@ -72,7 +71,7 @@ impl BindingDescription {
                 "REQUEST",
                 "LIMIT",
             ],
-            rule_rows(&status.details, self.offer.as_ref(), &policies)
+            rule_rows(&status.details, offer, &policies)
                 .into_iter()
                 .map(row)
                 .collect(),

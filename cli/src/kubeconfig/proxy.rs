@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Result, bail};
 use hyper::Uri;
 
-/// The proxy that the environment sets for this server, if any.
+/// Returns the proxy that the environment sets for this server, if any.
 pub(super) fn from_environment(
     server: &Uri,
     variable: impl Fn(&str) -> Option<String>,

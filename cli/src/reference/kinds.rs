@@ -95,24 +95,18 @@ fn facts(schema: &Value, required: bool) -> Vec<String> {
     if required {
         facts.push("Required.".to_owned());
     }
-    let values: Vec<String> = list(&schema["enum"])
-        .filter(|v| !v.is_null())
-        .map(|v| {
-            format!(
-                "`{}`",
-                v.as_str().map_or_else(|| v.to_string(), str::to_owned)
-            )
-        })
-        .collect();
+    let quoted = |value: &Value| match value.as_str() {
+        Some(text) => format!("`{text}`"),
+        None => format!("`{value}`"),
+    };
+    let values = list(&schema["enum"]).filter(|v| !v.is_null());
+    let values: Vec<String> = values.map(quoted).collect();
     if !values.is_empty() {
         facts.push(format!("One of {}.", values.join(", ")));
     }
     let is_plain = |v: &&Value| !v.is_null() && !v.is_array() && !v.is_object() && **v != "";
     if let Some(default) = Some(&schema["default"]).filter(is_plain) {
-        let text = default
-            .as_str()
-            .map_or_else(|| default.to_string(), str::to_owned);
-        facts.push(format!("Default `{text}`."));
+        facts.push(format!("Default {}.", quoted(default)));
     }
     for (key, words) in [
         ("minimum", "At least"),

@@ -15,7 +15,7 @@ pub(crate) struct Size {
     pub rows: usize,
 }
 
-/// The terminal's size: from `COLUMNS` and `LINES`, else from the terminal, else 80 by 24.
+/// Returns the terminal's size: from `COLUMNS` and `LINES`, else from the terminal, else 80 by 24.
 pub(crate) fn size() -> Size {
     let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let of = |name: &str, own: Option<u16>, default: usize| {
@@ -30,7 +30,7 @@ pub(crate) fn size() -> Size {
     }
 }
 
-/// The columns of standard output; `None` if it is not a terminal.
+/// Returns the columns of standard output; `None` if it is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     io::stdout().is_terminal().then(|| size().columns)
 }

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::{Api, core::DeserializeGuard};
 use kube_runtime::watcher;
 use tautline_api::ConstraintPolicyBinding;
 use tokio::sync::mpsc::Sender;
 
-use crate::{fetch, scope::Scope};
+use crate::fetch;
 
 /// The first wait between attempts; each further wait doubles, up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -19,13 +19,6 @@ pub(super) enum Update {
     Event(Box<watcher::Event<GuardedBinding>>),
     /// The connection is down, with the error.
     Disconnected(String),
-}
-
-pub(super) fn api(client: Client, scope: &Scope) -> Api<GuardedBinding> {
-    match scope {
-        Scope::All => Api::all(client),
-        Scope::Namespace(namespace) => Api::namespaced(client, namespace),
-    }
 }
 
 /// Sends the updates of bindings; ends when the receiver is dropped.

@@ -58,7 +58,7 @@ impl BindingsView {
         self.ready
     }
 
-    /// The error that ended the connection, if it is down.
+    /// Returns the error that ended the connection, if it is down.
     pub(super) fn connection_error(&self) -> Option<String> {
         self.lost.as_ref().map(|(_, why)| plain(why))
     }

@@ -24,7 +24,6 @@ fn describe_binding_shows_offer_and_history() {
                 "spec": {"rules": [{"name": "latency", "request": "5ms", "limit": "20ms"}]}})],
             "",
         ),
-        p if p.starts_with("/apis/events.k8s.io/v1/") => refusal(403, "Forbidden", "no", None),
         p if p.starts_with("/api/v1/namespaces/shop/events?") => {
             assert!(p.contains("involvedObject.name%3Da-1"), "{p}");
             assert!(
@@ -76,7 +75,7 @@ fn describe_offer_counts_bindings() {
         ),
         p if p.contains("/constraintpolicies") => list("ConstraintPolicy", &[], ""),
         p if p.contains("/events") => {
-            assert!(p.contains("regarding.name%3Da%2C"), "{p}");
+            assert!(p.contains("involvedObject.name%3Da%2C"), "{p}");
             list("Event", &[], "")
         }
         p => panic!("{p}"),
