@@ -98,12 +98,11 @@ pub(crate) struct GpuNameArgs {
 
 impl GpuNameArgs {
     pub(crate) fn names(&self) -> Result<Names> {
-        Names::new(
+        Ok(Names::new(
             &self.gpu_resource,
             &self.gpu_shared_resource,
             self.gpu_shares_per_card,
-        )
-        .context("--gpu-resource and --gpu-shared-resource")
+        )?)
     }
 }
 
@@ -176,7 +175,10 @@ fn config(args: Args) -> Result<Config> {
         trusted: args.own.trusted(),
         authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.own.namespace),
-        gpus: args.gpus.names()?,
+        gpus: args
+            .gpus
+            .names()
+            .context("--gpu-resource and --gpu-shared-resource")?,
         ..defaults
     })
 }
