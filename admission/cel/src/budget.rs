@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::error::{EvaluationError, Exhausted};
 use crate::pattern::Pattern;
+use crate::value::ELEMENT_BYTES;
 
 /// The limits of a budget.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +139,11 @@ impl Budget {
             return Err(self.exhaust(Exhausted::Memory(self.limits.memory_bytes)));
         }
         Ok(())
+    }
+
+    /// Charges an allocation of this number of list elements, before it is made.
+    pub(crate) fn charge_elements(&mut self, count: usize) -> Result<(), EvaluationError> {
+        self.charge_allocation(count.saturating_mul(ELEMENT_BYTES))
     }
 
     pub(crate) fn exhaust(&mut self, bound: Exhausted) -> EvaluationError {

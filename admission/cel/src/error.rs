@@ -65,6 +65,23 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
+/// The reason why a text is not a value, a literal, a pattern or a format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Invalid(pub String);
+
+impl From<&str> for Invalid {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
+}
+
+impl From<Invalid> for EvaluationError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Failed(invalid.0)
+    }
+}
+
 /// The reason why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {

@@ -2,6 +2,7 @@
 //! leftmost-first matches. Matching takes at worst one step per byte of text and state of the
 //! pattern, so its cost is proportional to both sizes.
 
+use crate::error::Invalid;
 use regex::{Regex, RegexBuilder};
 
 /// The size of the largest compiled pattern, in bytes.
@@ -36,14 +37,14 @@ impl Pattern {
     }
 
     /// Compiles a pattern. Fails if it is invalid or too large.
-    pub(crate) fn new(source: &str) -> Result<Self, String> {
+    pub(crate) fn new(source: &str) -> Result<Self, Invalid> {
         let classes = |letter| source.matches(letter).count();
         if source.len() > MAX_SOURCE_BYTES || classes("\\p") + classes("\\P") > MAX_UNICODE_CLASSES
         {
-            return Err("it is too large".to_owned());
+            return Err("it is too large".into());
         }
         let translated = translate(source)?;
-        let mut wrong = String::new();
+        let mut wrong = Invalid(String::new());
         for bytes in COMPILED_SIZE_LIMITS_BYTES {
             let built = RegexBuilder::new(&translated)
                 .size_limit(bytes)
@@ -53,10 +54,10 @@ impl Pattern {
                 .build();
             match built {
                 Ok(regex) => return Ok(Self { regex, bytes }),
-                Err(regex::Error::CompiledTooBig(_)) => wrong = "it is too large".to_owned(),
+                Err(regex::Error::CompiledTooBig(_)) => wrong = "it is too large".into(),
                 Err(other) => {
                     let text = other.to_string();
-                    return Err(text.lines().last().unwrap_or_default().trim().to_owned());
+                    return Err(text.lines().last().unwrap_or_default().trim().into());
                 }
             }
         }
@@ -66,7 +67,7 @@ impl Pattern {
 
 /// Translates Go's syntax to the syntax of the `regex` crate: in Go, classes such as `\d` are
 /// ASCII, a `[` within a class is literal, and `\Q..\E` quotes.
-fn translate(source: &str) -> Result<String, String> {
+fn translate(source: &str) -> Result<String, Invalid> {
     let mut out = String::with_capacity(source.len() + 16);
     let mut chars = source.chars().peekable();
     let mut class = false;
@@ -81,7 +82,9 @@ fn translate(source: &str) -> Result<String, String> {
                 || (c == '{' && repetitions(&mut chars.clone()).is_some());
             if operator {
                 if again > 1 || (again == 1 && c != '?') {
-                    return Err(format!("invalid nested repetition operator: `{c}`"));
+                    return Err(Invalid(format!(
+                        "invalid nested repetition operator: `{c}`"
+                    )));
                 }
                 repeats = again + 1;
             }
@@ -91,7 +94,7 @@ fn translate(source: &str) -> Result<String, String> {
         }
         match c {
             '\\' => match chars.next() {
-                None => return Err("trailing backslash at end of expression".to_owned()),
+                None => return Err("trailing backslash at end of expression".into()),
                 Some('Q') if !class => quoted(&mut chars, &mut out),
                 Some('d') => out.push_str("[0-9]"),
                 Some('D') => out.push_str("[^0-9]"),
@@ -105,13 +108,13 @@ fn translate(source: &str) -> Result<String, String> {
                     escaped @ ('<' | '>' | 'Z' | 'u' | 'U' | 'C' | 'E' | 'G' | 'h' | 'H' | 'K'
                     | 'R' | 'X'),
                 ) => {
-                    return Err(format!("invalid escape sequence: `\\{escaped}`"));
+                    return Err(Invalid(format!("invalid escape sequence: `\\{escaped}`")));
                 }
                 // One digit that is not zero would be a backreference.
                 Some(digit @ '1'..='9')
                     if digit > '7' || !matches!(chars.peek(), Some('0'..='7')) =>
                 {
-                    return Err(format!("invalid escape sequence: `\\{digit}`"));
+                    return Err(Invalid(format!("invalid escape sequence: `\\{digit}`")));
                 }
                 Some(escaped) => out.extend(['\\', escaped]),
             },
@@ -138,7 +141,9 @@ fn translate(source: &str) -> Result<String, String> {
                 if let Some(high) = repetitions(&mut chars.clone())
                     && high > MAX_REPETITIONS
                 {
-                    return Err(format!("invalid repeat count: more than {MAX_REPETITIONS}"));
+                    return Err(Invalid(format!(
+                        "invalid repeat count: more than {MAX_REPETITIONS}"
+                    )));
                 }
                 // A brace that does not start a repetition is literal.
                 out.push_str(if repeats > 0 { "{" } else { "\\{" });
@@ -157,7 +162,7 @@ fn translate(source: &str) -> Result<String, String> {
 }
 
 /// Refuses flags of a group that Go does not have. Named groups are allowed.
-fn flags(chars: std::iter::Peekable<std::str::Chars<'_>>) -> Result<(), String> {
+fn flags(chars: std::iter::Peekable<std::str::Chars<'_>>) -> Result<(), Invalid> {
     let text: String = chars.take(16).collect();
     let Some(rest) = text.strip_prefix('?') else {
         return Ok(());
@@ -166,7 +171,7 @@ fn flags(chars: std::iter::Peekable<std::str::Chars<'_>>) -> Result<(), String> 
     match rest.trim_start_matches(known) {
         _ if rest.starts_with("P<") || rest.starts_with('<') => Ok(()),
         after if after.starts_with([':', ')']) => Ok(()),
-        _ => Err("invalid or unsupported Perl syntax".to_owned()),
+        _ => Err("invalid or unsupported Perl syntax".into()),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Checker, Typed, constant_string};
 use crate::budget::Budget;
-use crate::error::EvaluationError;
+use crate::error::{EvaluationError, Invalid};
 use crate::ir::{Dispatch, Ir, Loop, LoopKind, SelectMode};
 use crate::library::check_format;
 use crate::library::declaration::{CallContext, Implementation, Overload};
@@ -140,7 +140,7 @@ impl Checker<'_> {
                 .map(|of| self.inference.resolve(of, true))
                 .collect();
             if let Err(reason) = check_format(pattern, &types) {
-                self.issue(last.at, reason);
+                self.issue(last.at, reason.0);
             }
             return;
         }
@@ -166,9 +166,9 @@ impl Checker<'_> {
 
     /// Compiles a literal pattern to check it. Fails also if the expression's earlier patterns were
     /// too large together.
-    fn pattern(&mut self, text: &str) -> Result<(), String> {
+    fn pattern(&mut self, text: &str) -> Result<(), Invalid> {
         if self.pattern_units > MAX_PATTERN_UNITS {
-            return Err("the expression's patterns together are too large".to_owned());
+            return Err("the expression's patterns together are too large".into());
         }
         let pattern = Pattern::new(text);
         self.pattern_units += Pattern::units(pattern.as_ref().ok());

@@ -1,7 +1,7 @@
 use super::{Evaluator, compare};
 use crate::error::EvaluationError;
 use crate::ir::{Loop, LoopKind};
-use crate::value::{ELEMENT_BYTES, Map, Value};
+use crate::value::{Map, Value};
 
 pub(crate) fn run(evaluator: &mut Evaluator<'_>, looped: &Loop) -> Result<Value, EvaluationError> {
     let range = evaluator.eval(&looped.range)?;
@@ -75,7 +75,7 @@ fn over(
                 Value::Bool(true) => {
                     count += 1;
                     if looped.kind == LoopKind::Filter {
-                        evaluator.context.budget.charge_allocation(ELEMENT_BYTES)?;
+                        evaluator.context.budget.charge_elements(1)?;
                         list.push(first);
                     }
                 }
@@ -83,7 +83,7 @@ fn over(
                 _ => return Err(EvaluationError::no_overload()),
             },
             LoopKind::List => {
-                evaluator.context.budget.charge_allocation(ELEMENT_BYTES)?;
+                evaluator.context.budget.charge_elements(1)?;
                 list.push(result?);
             }
             LoopKind::Map => {
@@ -99,10 +99,7 @@ fn over(
                 _ => return Err(EvaluationError::no_overload()),
             },
             LoopKind::Sort => {
-                evaluator
-                    .context
-                    .budget
-                    .charge_allocation(2 * ELEMENT_BYTES)?;
+                evaluator.context.budget.charge_elements(2)?;
                 sorted.push((result?, first));
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::EvaluationError;
 use crate::ir::{Dispatch, Ir, Item};
 use crate::library::declaration::CallContext;
-use crate::value::{ELEMENT_BYTES, ENTRY_BYTES, Map, Object, Patch, Value};
+use crate::value::{ENTRY_BYTES, Map, Object, Patch, Value};
 
 pub(crate) struct Evaluator<'a> {
     pub context: CallContext<'a>,
@@ -143,9 +143,7 @@ impl Evaluator<'_> {
     }
 
     fn list(&mut self, items: &[Item]) -> Result<Value, EvaluationError> {
-        self.context
-            .budget
-            .charge_allocation(items.len() * ELEMENT_BYTES)?;
+        self.context.budget.charge_elements(items.len())?;
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             values.extend(self.item(item)?);

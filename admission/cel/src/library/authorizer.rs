@@ -34,50 +34,40 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Err(EvaluationError::no_overload()),
         },
     ),
-    (
-        &["Authorizer.group(string): GroupCheck"],
-        |_, arguments| match arguments {
-            [Value::Authorizer(subject), Value::String(group)] => {
-                Ok(Value::AccessCheck(Arc::new(AccessCheck::Group {
-                    subject: subject.clone(),
-                    group: group.clone(),
-                })))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["Authorizer.group(string): GroupCheck"], |_, arguments| {
+        bind!([Value::Authorizer(subject), Value::String(group)] = arguments);
+        Ok(Value::AccessCheck(Arc::new(AccessCheck::Group {
+            subject: subject.clone(),
+            group: group.clone(),
+        })))
+    }),
     (
         &["Authorizer.serviceAccount(string, string): Authorizer"],
-        |_, arguments| match arguments {
-            [
-                Value::Authorizer(_),
-                Value::String(namespace),
-                Value::String(name),
-            ] => {
-                if !subdomain(name).is_empty() {
-                    return Err(EvaluationError::failed("Invalid service account name"));
-                }
-                if namespace.contains('.')
-                    || namespace.len() > 63
-                    || !subdomain(namespace).is_empty()
-                {
-                    return Err(EvaluationError::failed("Invalid service account namespace"));
-                }
-                let subject = Subject::ServiceAccount {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
-                Ok(Value::Authorizer(Arc::new(subject)))
+        |_, arguments| {
+            bind!(
+                [
+                    Value::Authorizer(_),
+                    Value::String(namespace),
+                    Value::String(name)
+                ] = arguments
+            );
+            if !subdomain(name).is_empty() {
+                return Err(EvaluationError::failed("Invalid service account name"));
             }
-            _ => Err(EvaluationError::no_overload()),
+            if namespace.contains('.') || namespace.len() > 63 || !subdomain(namespace).is_empty() {
+                return Err(EvaluationError::failed("Invalid service account namespace"));
+            }
+            let subject = Subject::ServiceAccount {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            };
+            Ok(Value::Authorizer(Arc::new(subject)))
         },
     ),
     (
         &["GroupCheck.resource(string): ResourceCheck"],
         |_, arguments| {
-            let [Value::AccessCheck(check), Value::String(resource)] = arguments else {
-                return Err(EvaluationError::no_overload());
-            };
+            bind!([Value::AccessCheck(check), Value::String(resource)] = arguments);
             let AccessCheck::Group { subject, group } = &**check else {
                 return Err(EvaluationError::no_overload());
             };
@@ -130,19 +120,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn decided(arguments: &[Value], part: fn(&Decision) -> Value) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::Decision(decision)] => Ok(part(decision)),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Decision(decision)] = arguments);
+    Ok(part(decision))
 }
 
 fn with(
     arguments: &[Value],
     set: fn(&mut ResourceCheck, Arc<str>),
 ) -> Result<Value, EvaluationError> {
-    let [Value::AccessCheck(check), Value::String(text)] = arguments else {
-        return Err(EvaluationError::no_overload());
-    };
+    bind!([Value::AccessCheck(check), Value::String(text)] = arguments);
     let AccessCheck::Resource(check) = &**check else {
         return Err(EvaluationError::no_overload());
     };

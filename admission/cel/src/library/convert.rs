@@ -31,9 +31,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Value::Int(size as i64))
         },
     ),
-    (&["type(A): type<A>"], |_, arguments| match arguments {
-        [value] => Ok(Value::Type(value.type_name().into())),
-        _ => Err(EvaluationError::no_overload()),
+    (&["type(A): type<A>"], |_, arguments| {
+        bind!([value] = arguments);
+        Ok(Value::Type(value.type_name().into()))
     }),
     (&["dyn(A): dyn"], |_, arguments| {
         arguments
@@ -186,9 +186,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
                 .ok_or_else(|| EvaluationError::failed("timestamp overflow")),
             [Value::String(text)] => {
                 context.budget.charge_read(text.len())?;
-                timestamp::parse(text)
-                    .map(Value::Timestamp)
-                    .map_err(EvaluationError::failed)
+                Ok(Value::Timestamp(timestamp::parse(text)?))
             }
             _ => Err(EvaluationError::no_overload()),
         },
@@ -204,9 +202,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             [Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
             [Value::String(text)] => {
                 context.budget.charge_read(text.len())?;
-                duration::parse(text)
-                    .map(Value::Duration)
-                    .map_err(EvaluationError::failed)
+                Ok(Value::Duration(duration::parse(text)?))
             }
             _ => Err(EvaluationError::no_overload()),
         },
@@ -224,9 +220,7 @@ fn wrong(from: &str, to: &str) -> EvaluationError {
 }
 
 fn string(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
-    let [value] = arguments else {
-        return Err(EvaluationError::no_overload());
-    };
+    bind!([value] = arguments);
     let text = match value {
         Value::String(text) => return Ok(Value::String(Arc::clone(text))),
         Value::Bytes(bytes) => {

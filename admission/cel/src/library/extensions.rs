@@ -4,17 +4,15 @@
 use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
 use crate::value::named_format::qualified_name;
-use crate::value::{ELEMENT_BYTES, Key, Map, Value};
+use crate::value::{Key, Map, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     (
         &["'jsonpatch.escapeKey'(string): string"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge_allocation(text.len() * 2)?;
-                Ok(Value::string(text.replace('~', "~0").replace('/', "~1")))
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::String(text)] = arguments);
+            context.budget.charge_allocation(text.len() * 2)?;
+            Ok(Value::string(text.replace('~', "~0").replace('/', "~1")))
         },
     ),
     (
@@ -23,22 +21,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     (
         &["resourceName(string): ResourceName"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge(1)?;
-                Ok(Value::ResourceName(text.clone()))
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::String(text)] = arguments);
+            context.budget.charge(1)?;
+            Ok(Value::ResourceName(text.clone()))
         },
     ),
     (
         &["ResourceName.isExtended(): bool"],
-        |context, arguments| match arguments {
-            [Value::ResourceName(name)] => {
-                context.budget.charge_allocation(name.len() * 2)?;
-                Ok(Value::Bool(extended(name)))
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::ResourceName(name)] = arguments);
+            context.budget.charge_allocation(name.len() * 2)?;
+            Ok(Value::Bool(extended(name)))
         },
     ),
 ];
@@ -49,12 +43,10 @@ fn list_to_map(
     context: &mut CallContext<'_>,
     arguments: &[Value],
 ) -> Result<Value, EvaluationError> {
-    let [Value::List(keys), Value::List(values)] = arguments else {
-        return Err(EvaluationError::no_overload());
-    };
+    bind!([Value::List(keys), Value::List(values)] = arguments);
     let mut map = Map::new();
     for (key, value) in keys.iter().zip(values.iter()) {
-        context.budget.charge_allocation(3 * ELEMENT_BYTES)?;
+        context.budget.charge_elements(3)?;
         match key {
             Value::String(key) => {
                 context.budget.charge_read(key.len())?;

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 use super::convert::double_text;
 use super::declaration::{CallContext, Function};
-use crate::error::EvaluationError;
+use crate::error::{EvaluationError, Invalid};
 use crate::types::Type;
 use crate::value::{Key, Value};
 use crate::value::{duration, timestamp};
 
 pub(super) const FUNCTIONS: &[Function] = &[(
     &["string.format(list<dyn>): string"],
-    |context, arguments| match arguments {
-        [Value::String(pattern), Value::List(values)] => format(context, pattern, values),
-        _ => Err(EvaluationError::no_overload()),
+    |context, arguments| {
+        bind!([Value::String(pattern), Value::List(values)] = arguments);
+        format(context, pattern, values)
     },
 )];
 
@@ -62,7 +62,7 @@ fn format(
 }
 
 /// Refuses a pattern that does not fit the number and the types of its values.
-pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> {
+pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), Invalid> {
     let mut rest = pattern;
     let mut taken = 0;
     while let Some(at) = rest.find('%') {
@@ -73,9 +73,9 @@ pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> 
         }
         let of = types
             .get(taken)
-            .ok_or_else(|| format!("index {taken} out of range"))?;
+            .ok_or_else(|| Invalid(format!("index {taken} out of range")))?;
         taken += 1;
-        let (_, after) = decimals(rest).map_err(|error| error.to_string())?;
+        let (_, after) = decimals(rest).map_err(|error| Invalid(error.to_string()))?;
         let mut clause = after.chars();
         let kind = clause.next().ok_or("unexpected end of string")?;
         rest = clause.as_str();
@@ -89,19 +89,23 @@ pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> 
             ('f' | 'e', of) => matches!(of, Type::Double | Type::String),
             ('b', of) => matches!(of, Type::Int | Type::Uint | Type::Bool),
             ('x' | 'X', of) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
-            _ => return Err(format!("unrecognized formatting clause \"{kind}\"")),
+            _ => {
+                return Err(Invalid(format!(
+                    "unrecognized formatting clause \"{kind}\""
+                )));
+            }
         };
         if !fits {
-            return Err(format!(
+            return Err(Invalid(format!(
                 "error during formatting: %{kind} does not take a value of type {of}"
-            ));
+            )));
         }
     }
     if types.len() > taken {
         let found = types.len();
-        return Err(format!(
+        return Err(Invalid(format!(
             "too many arguments supplied to string.format (expected {taken}, got {found})"
-        ));
+        )));
     }
     Ok(())
 }

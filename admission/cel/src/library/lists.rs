@@ -5,7 +5,7 @@ use super::declaration::{CallContext, Function};
 use super::operators::{add, contains};
 use crate::error::EvaluationError;
 use crate::eval::compare;
-use crate::value::{ELEMENT_BYTES, Value};
+use crate::value::Value;
 
 /// Declares a member of lists for every element type that has an order.
 macro_rules! of_ordered {
@@ -66,39 +66,29 @@ pub(super) const FUNCTIONS: &[Function] = &[
     (within_ordered!("max", "", ""), |context, arguments| {
         extreme(context, list(arguments)?, "max")
     }),
-    (
-        &["list<A>.indexOf(A): int"],
-        |context, arguments| match arguments {
-            [Value::List(list), wanted] => index_of(context, list.iter().enumerate(), wanted),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["list<A>.lastIndexOf(A): int"],
-        |context, arguments| match arguments {
-            [Value::List(list), wanted] => index_of(context, list.iter().enumerate().rev(), wanted),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["list<A>.indexOf(A): int"], |context, arguments| {
+        bind!([Value::List(list), wanted] = arguments);
+        index_of(context, list.iter().enumerate(), wanted)
+    }),
+    (&["list<A>.lastIndexOf(A): int"], |context, arguments| {
+        bind!([Value::List(list), wanted] = arguments);
+        index_of(context, list.iter().enumerate().rev(), wanted)
+    }),
     (
         &["list<A>.slice(int, int): list<A>"],
-        |context, arguments| match arguments {
-            [Value::List(list), Value::Int(start), Value::Int(end)] => {
-                let places = usize::try_from(*start).ok().zip(usize::try_from(*end).ok());
-                let part = places
-                    .and_then(|(start, end)| list.get(start..end))
-                    .ok_or_else(|| {
-                        EvaluationError::failed(format!(
-                            "cannot slice({start}, {end}), list is length {}",
-                            list.len()
-                        ))
-                    })?;
-                context
-                    .budget
-                    .charge_allocation(part.len() * ELEMENT_BYTES)?;
-                Ok(Value::list(part.to_vec()))
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::List(list), Value::Int(start), Value::Int(end)] = arguments);
+            let places = usize::try_from(*start).ok().zip(usize::try_from(*end).ok());
+            let part = places
+                .and_then(|(start, end)| list.get(start..end))
+                .ok_or_else(|| {
+                    EvaluationError::failed(format!(
+                        "cannot slice({start}, {end}), list is length {}",
+                        list.len()
+                    ))
+                })?;
+            context.budget.charge_elements(part.len())?;
+            Ok(Value::list(part.to_vec()))
         },
     ),
     (
@@ -107,18 +97,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     (
         &["list<dyn>.flatten(int): list<dyn>"],
-        |context, arguments| match arguments {
-            [Value::List(list), Value::Int(levels)] => flatten(context, list, *levels),
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::List(list), Value::Int(levels)] = arguments);
+            flatten(context, list, *levels)
         },
     ),
     (
         within_ordered!("sort", "list<", ">"),
         |context, arguments| {
             let list = list(arguments)?;
-            context
-                .budget
-                .charge_allocation(list.len() * 3 * ELEMENT_BYTES)?;
+            context.budget.charge_elements(list.len() * 3)?;
             let mut pairs: Vec<_> = list
                 .iter()
                 .map(|value| (value.clone(), Value::Null))
@@ -129,31 +117,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
             ))
         },
     ),
-    (
-        &["'lists.range'(int): list<int>"],
-        |context, arguments| match arguments {
-            [Value::Int(count)] => {
-                let length = usize::try_from(*count).unwrap_or(0);
-                context
-                    .budget
-                    .charge_allocation(length.saturating_mul(ELEMENT_BYTES))?;
-                Ok(Value::list((0..*count).map(Value::Int).collect()))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["'lists.range'(int): list<int>"], |context, arguments| {
+        bind!([Value::Int(count)] = arguments);
+        let length = usize::try_from(*count).unwrap_or(0);
+        context.budget.charge_elements(length)?;
+        Ok(Value::list((0..*count).map(Value::Int).collect()))
+    }),
     (&["list<A>.reverse(): list<A>"], |context, arguments| {
         let list = list(arguments)?;
-        context
-            .budget
-            .charge_allocation(list.len() * ELEMENT_BYTES)?;
+        context.budget.charge_elements(list.len())?;
         Ok(Value::list(list.iter().rev().cloned().collect()))
     }),
     (&["list<A>.distinct(): list<A>"], |context, arguments| {
         let list = list(arguments)?;
-        context
-            .budget
-            .charge_allocation(list.len() * ELEMENT_BYTES)?;
+        context.budget.charge_elements(list.len())?;
         let mut unique: Vec<Value> = Vec::new();
         for each in list {
             if !contains(context.budget, &unique, each)? {
@@ -171,10 +148,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn list(arguments: &[Value]) -> Result<&[Value], EvaluationError> {
-    match arguments {
-        [Value::List(list)] => Ok(list),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::List(list)] = arguments);
+    Ok(list)
 }
 
 fn optional(found: Option<&Value>) -> Value {
@@ -264,7 +239,7 @@ fn flatten_into(
     out: &mut Vec<Value>,
 ) -> Result<(), EvaluationError> {
     for each in list {
-        context.budget.charge_allocation(ELEMENT_BYTES)?;
+        context.budget.charge_elements(1)?;
         match each {
             Value::List(inner) if levels > 0 => flatten_into(context, inner, levels - 1, out)?,
             other => out.push(other.clone()),

@@ -2,6 +2,16 @@
 //! `apiserver/pkg/cel/library`, and the extensions of this crate. A function charges its
 //! allocations and every byte or element it visits in advance.
 
+/// Binds the arguments of a call to a pattern. If they do not fit, the function returns the error
+/// that no overload accepts them.
+macro_rules! bind {
+    ($pattern:pat = $arguments:expr) => {
+        let $pattern = $arguments else {
+            return Err(crate::error::EvaluationError::no_overload());
+        };
+    };
+}
+
 mod authorizer;
 mod convert;
 pub(crate) mod declaration;

@@ -27,11 +27,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     named!("datetime"),
     (
         &["'format.named'(string): optional<Format>"],
-        |_, arguments| match arguments {
-            [Value::String(name)] => Ok(find(name).map_or(Value::Optional(None), |format| {
+        |_, arguments| {
+            bind!([Value::String(name)] = arguments);
+            Ok(find(name).map_or(Value::Optional(None), |format| {
                 Value::some(Value::Format(format))
-            })),
-            _ => Err(EvaluationError::no_overload()),
+            }))
         },
     ),
     (
@@ -47,9 +47,7 @@ fn constant(name: &str) -> Result<Value, EvaluationError> {
 }
 
 fn validate(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
-    let [Value::Format(format), Value::String(text)] = arguments else {
-        return Err(EvaluationError::no_overload());
-    };
+    bind!([Value::Format(format), Value::String(text)] = arguments);
     context.budget.charge_allocation(text.len() * 4 + 1_000)?;
     let wrong = (format.validate)(text);
     if wrong.is_empty() {

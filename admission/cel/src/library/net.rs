@@ -6,32 +6,22 @@ use crate::value::net::{address, network};
 use crate::value::{Cidr, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    (&["ip(string): IP"], |context, arguments| match arguments {
-        [Value::String(text)] => address(read(context, text)?)
-            .map(Value::Ip)
-            .map_err(EvaluationError::failed),
-        _ => Err(EvaluationError::no_overload()),
+    (&["ip(string): IP"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        Ok(Value::Ip(address(read(context, text)?)?))
     }),
-    (
-        &["isIP(string): bool"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => Ok(Value::Bool(address(read(context, text)?).is_ok())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["'ip.isCanonical'(string): bool"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                let address = address(read(context, text)?).map_err(EvaluationError::failed)?;
-                Ok(Value::Bool(address.to_string() == **text))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["IP.family(): int"], |_, arguments| match arguments {
-        [Value::Ip(address)] => Ok(Value::Int(if address.is_ipv4() { 4 } else { 6 })),
-        _ => Err(EvaluationError::no_overload()),
+    (&["isIP(string): bool"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        Ok(Value::Bool(address(read(context, text)?).is_ok()))
+    }),
+    (&["'ip.isCanonical'(string): bool"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        let address = address(read(context, text)?)?;
+        Ok(Value::Bool(address.to_string() == **text))
+    }),
+    (&["IP.family(): int"], |_, arguments| {
+        bind!([Value::Ip(address)] = arguments);
+        Ok(Value::Int(if address.is_ipv4() { 4 } else { 6 }))
     }),
     (&["IP.isUnspecified(): bool"], |_, arguments| {
         test(arguments, IpAddr::is_unspecified)
@@ -58,28 +48,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
                 && !link_local(address)
         })
     }),
-    (
-        &["cidr(string): CIDR"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => network(read(context, text)?)
-                .map(Value::Cidr)
-                .map_err(EvaluationError::failed),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["isCIDR(string): bool"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => Ok(Value::Bool(network(read(context, text)?).is_ok())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["cidr(string): CIDR"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        Ok(Value::Cidr(network(read(context, text)?)?))
+    }),
+    (&["isCIDR(string): bool"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        Ok(Value::Bool(network(read(context, text)?).is_ok()))
+    }),
     (
         &["CIDR.containsIP(string): bool", "CIDR.containsIP(IP): bool"],
         |context, arguments| match arguments {
             [Value::Cidr(network), Value::Ip(inner)] => Ok(Value::Bool(network.contains(*inner))),
             [Value::Cidr(network), Value::String(text)] => {
-                let inner = address(read(context, text)?).map_err(EvaluationError::failed)?;
+                let inner = address(read(context, text)?)?;
                 Ok(Value::Bool(network.contains(inner)))
             }
             _ => Err(EvaluationError::no_overload()),
@@ -92,23 +74,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ],
         contains_network,
     ),
-    (&["CIDR.ip(): IP"], |_, arguments| match arguments {
-        [Value::Cidr(network)] => Ok(Value::Ip(network.address)),
-        _ => Err(EvaluationError::no_overload()),
+    (&["CIDR.ip(): IP"], |_, arguments| {
+        bind!([Value::Cidr(network)] = arguments);
+        Ok(Value::Ip(network.address))
     }),
-    (
-        &["CIDR.prefixLength(): int"],
-        |_, arguments| match arguments {
-            [Value::Cidr(network)] => Ok(Value::Int(i64::from(network.bits))),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["CIDR.masked(): CIDR"], |_, arguments| match arguments {
-        [Value::Cidr(network)] => Ok(Value::Cidr(Cidr {
+    (&["CIDR.prefixLength(): int"], |_, arguments| {
+        bind!([Value::Cidr(network)] = arguments);
+        Ok(Value::Int(i64::from(network.bits)))
+    }),
+    (&["CIDR.masked(): CIDR"], |_, arguments| {
+        bind!([Value::Cidr(network)] = arguments);
+        Ok(Value::Cidr(Cidr {
             address: network.masked(network.address),
             bits: network.bits,
-        })),
-        _ => Err(EvaluationError::no_overload()),
+        }))
     }),
 ];
 
@@ -118,10 +97,7 @@ fn contains_network(
 ) -> Result<Value, EvaluationError> {
     let (outer, inner) = match arguments {
         [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
-        [Value::Cidr(outer), Value::String(text)] => (
-            outer,
-            network(read(context, text)?).map_err(EvaluationError::failed)?,
-        ),
+        [Value::Cidr(outer), Value::String(text)] => (outer, network(read(context, text)?)?),
         _ => return Err(EvaluationError::no_overload()),
     };
     Ok(Value::Bool(
@@ -130,10 +106,8 @@ fn contains_network(
 }
 
 fn test(arguments: &[Value], holds: fn(&IpAddr) -> bool) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::Ip(address)] => Ok(Value::Bool(holds(address))),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Ip(address)] = arguments);
+    Ok(Value::Bool(holds(address)))
 }
 
 fn link_local(address: &IpAddr) -> bool {

@@ -40,9 +40,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
             "_+_(duration, timestamp): timestamp",
             "_+_(timestamp, duration): timestamp",
         ],
-        |context, arguments| match arguments {
-            [a, b] => add(context.budget, a, b),
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([a, b] = arguments);
+            add(context.budget, a, b)
         },
     ),
     (
@@ -105,27 +105,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Err(EvaluationError::no_overload()),
         },
     ),
-    (&["!_(bool): bool"], |_, arguments| match arguments {
-        [Value::Bool(a)] => Ok(Value::Bool(!a)),
-        _ => Err(EvaluationError::no_overload()),
+    (&["!_(bool): bool"], |_, arguments| {
+        bind!([Value::Bool(a)] = arguments);
+        Ok(Value::Bool(!a))
     }),
     (&["_?_:_(bool, A, A): A"], |_, _| {
         Err(EvaluationError::no_overload())
     }),
-    (
-        &["_==_(A, A): bool"],
-        |context, arguments| match arguments {
-            [a, b] => compare::equal(context.budget, a, b).map(Value::Bool),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["_!=_(A, A): bool"],
-        |context, arguments| match arguments {
-            [a, b] => compare::equal(context.budget, a, b).map(|same| Value::Bool(!same)),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["_==_(A, A): bool"], |context, arguments| {
+        bind!([a, b] = arguments);
+        compare::equal(context.budget, a, b).map(Value::Bool)
+    }),
+    (&["_!=_(A, A): bool"], |context, arguments| {
+        bind!([a, b] = arguments);
+        compare::equal(context.budget, a, b).map(|same| Value::Bool(!same))
+    }),
     (ordered!("_<_"), |context, arguments| {
         relation(context, arguments, Ordering::is_lt)
     }),
@@ -145,12 +139,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
             "_[_](optional<list<A>>, int): optional<A>",
             "_[_](optional<map<A, B>>, A): optional<B>",
         ],
-        |context, arguments| match arguments {
-            [a, b] => {
-                access::charge_key(context.budget, b)?;
-                access::index(a, b, false)
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([a, b] = arguments);
+            access::charge_key(context.budget, b)?;
+            access::index(a, b, false)
         },
     ),
     (
@@ -160,12 +152,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
             "_[?_](map<A, B>, A): optional<B>",
             "_[?_](optional<map<A, B>>, A): optional<B>",
         ],
-        |context, arguments| match arguments {
-            [a, b] => {
-                access::charge_key(context.budget, b)?;
-                access::index(a, b, true)
-            }
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([a, b] = arguments);
+            access::charge_key(context.budget, b)?;
+            access::index(a, b, true)
         },
     ),
     (
@@ -258,10 +248,8 @@ fn relation(
     arguments: &[Value],
     holds: fn(Ordering) -> bool,
 ) -> Result<Value, EvaluationError> {
-    match arguments {
-        [a, b] => compare::order(context.budget, a, b).map(|order| Value::Bool(holds(order))),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([a, b] = arguments);
+    compare::order(context.budget, a, b).map(|order| Value::Bool(holds(order)))
 }
 
 pub(super) fn contains(

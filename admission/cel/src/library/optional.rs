@@ -1,15 +1,12 @@
 use super::declaration::Function;
 use crate::error::EvaluationError;
-use crate::value::{ELEMENT_BYTES, Value};
+use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &["'optional.of'(A): optional<A>"],
-        |_, arguments| match arguments {
-            [value] => Ok(Value::some(value.clone())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["'optional.of'(A): optional<A>"], |_, arguments| {
+        bind!([value] = arguments);
+        Ok(Value::some(value.clone()))
+    }),
     (
         &["'optional.ofNonZeroValue'(A): optional<A>"],
         |_, arguments| match arguments {
@@ -29,13 +26,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Err(EvaluationError::no_overload()),
         },
     ),
-    (
-        &["optional<A>.hasValue(): bool"],
-        |_, arguments| match arguments {
-            [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["optional<A>.hasValue(): bool"], |_, arguments| {
+        bind!([Value::Optional(value)] = arguments);
+        Ok(Value::Bool(value.is_some()))
+    }),
     (&["optional<A>.or(optional<A>): optional<A>"], |_, _| {
         Err(EvaluationError::no_overload())
     }),
@@ -48,12 +42,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
             "list<optional<A>>.unwrapOpt(): list<A>",
         ],
         |context, arguments| {
-            let [Value::List(list)] = arguments else {
-                return Err(EvaluationError::no_overload());
-            };
-            context
-                .budget
-                .charge_allocation(list.len() * ELEMENT_BYTES)?;
+            bind!([Value::List(list)] = arguments);
+            context.budget.charge_elements(list.len())?;
             let mut present = Vec::new();
             for each in list.iter() {
                 match each {

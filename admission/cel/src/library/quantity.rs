@@ -6,54 +6,36 @@ use crate::error::EvaluationError;
 use crate::value::{Quantity, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &["quantity(string): Quantity"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge_read(text.len())?;
-                Quantity::parse(text)
-                    .map(|quantity| Value::Quantity(Arc::new(quantity)))
-                    .map_err(EvaluationError::failed)
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["isQuantity(string): bool"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge_read(text.len())?;
-                Ok(Value::Bool(Quantity::parse(text).is_ok()))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["sign(Quantity): int"], |_, arguments| match arguments {
-        [Value::Quantity(quantity)] => Ok(Value::Int(quantity.digits.signum() as i64)),
-        _ => Err(EvaluationError::no_overload()),
+    (&["quantity(string): Quantity"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        context.budget.charge_read(text.len())?;
+        Ok(Value::Quantity(Arc::new(Quantity::parse(text)?)))
+    }),
+    (&["isQuantity(string): bool"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        context.budget.charge_read(text.len())?;
+        Ok(Value::Bool(Quantity::parse(text).is_ok()))
+    }),
+    (&["sign(Quantity): int"], |_, arguments| {
+        bind!([Value::Quantity(quantity)] = arguments);
+        Ok(Value::Int(quantity.digits.signum() as i64))
+    }),
+    (&["Quantity.isInteger(): bool"], |_, arguments| {
+        bind!([Value::Quantity(quantity)] = arguments);
+        Ok(Value::Bool(quantity.integer().is_some()))
+    }),
+    (&["Quantity.asInteger(): int"], |_, arguments| {
+        bind!([Value::Quantity(quantity)] = arguments);
+        quantity
+            .integer()
+            .map(Value::Int)
+            .ok_or_else(|| EvaluationError::failed("cannot convert value to integer"))
     }),
     (
-        &["Quantity.isInteger(): bool"],
-        |_, arguments| match arguments {
-            [Value::Quantity(quantity)] => Ok(Value::Bool(quantity.integer().is_some())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["Quantity.asInteger(): int"],
-        |_, arguments| match arguments {
-            [Value::Quantity(quantity)] => quantity
-                .integer()
-                .map(Value::Int)
-                .ok_or_else(|| EvaluationError::failed("cannot convert value to integer")),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
         &["Quantity.asApproximateFloat(): double"],
-        |_, arguments| match arguments {
-            [Value::Quantity(quantity)] => Ok(Value::Double(quantity.float())),
-            _ => Err(EvaluationError::no_overload()),
+        |_, arguments| {
+            bind!([Value::Quantity(quantity)] = arguments);
+            Ok(Value::Double(quantity.float()))
         },
     ),
     (
@@ -83,10 +65,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn order(arguments: &[Value]) -> Result<Ordering, EvaluationError> {
-    match arguments {
-        [Value::Quantity(a), Value::Quantity(b)] => Ok(a.compare(b)),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Quantity(a), Value::Quantity(b)] = arguments);
+    Ok(a.compare(b))
 }
 
 fn sum(arguments: &[Value], sign: i128) -> Result<Value, EvaluationError> {

@@ -50,9 +50,7 @@ fn prepare<'a>(
     context: &mut CallContext<'_>,
     arguments: &'a [Value],
 ) -> Result<(&'a str, Arc<Pattern>), EvaluationError> {
-    let [Value::String(text), Value::String(source), ..] = arguments else {
-        return Err(EvaluationError::no_overload());
-    };
+    bind!([Value::String(text), Value::String(source), ..] = arguments);
     let pattern = match context.budget.pattern(source) {
         Some(cached) => cached,
         None => {

@@ -1,17 +1,13 @@
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Function};
-use crate::error::EvaluationError;
+use crate::error::{EvaluationError, Invalid};
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     (
         &["semver(string): Semver", "semver(string, bool): Semver"],
-        |context, arguments| {
-            read(context, arguments)?
-                .map(|version| Value::Semver(Arc::new(version)))
-                .map_err(EvaluationError::failed)
-        },
+        |context, arguments| Ok(Value::Semver(Arc::new(read(context, arguments)??))),
     ),
     (
         &["isSemver(string): bool", "isSemver(string, bool): bool"],
@@ -38,30 +34,27 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn part(arguments: &[Value], of: fn(&semver::Version) -> u64) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::Semver(version)] => Ok(Value::Int(of(version) as i64)),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Semver(version)] = arguments);
+    Ok(Value::Int(of(version) as i64))
 }
 
 fn order(arguments: &[Value]) -> Result<std::cmp::Ordering, EvaluationError> {
-    match arguments {
-        [Value::Semver(a), Value::Semver(b)] => Ok(a.cmp_precedence(b)),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Semver(a), Value::Semver(b)] = arguments);
+    Ok(a.cmp_precedence(b))
 }
 
 fn read(
     context: &mut CallContext<'_>,
     arguments: &[Value],
-) -> Result<Result<semver::Version, String>, EvaluationError> {
+) -> Result<Result<semver::Version, Invalid>, EvaluationError> {
     let (text, normalize) = match arguments {
         [Value::String(text)] => (text, false),
         [Value::String(text), Value::Bool(normalize)] => (text, *normalize),
         _ => return Err(EvaluationError::no_overload()),
     };
     context.budget.charge_allocation(text.len() * 2)?;
-    let parse = |text: &str| semver::Version::parse(text).map_err(|error| error.to_string());
+    let parse =
+        |text: &str| semver::Version::parse(text).map_err(|error| Invalid(error.to_string()));
     Ok(if normalize {
         normalized(text).and_then(|text| parse(&text))
     } else {
@@ -70,7 +63,7 @@ fn read(
 }
 
 /// Returns the version without a leading `v` and leading zeros, and with 0 for missing parts.
-fn normalized(text: &str) -> Result<String, String> {
+fn normalized(text: &str) -> Result<String, Invalid> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text
         .splitn(3, '.')
@@ -87,7 +80,7 @@ fn normalized(text: &str) -> Result<String, String> {
         .collect();
     if parts.len() < 3 {
         if parts.last().is_some_and(|part| part.contains(['+', '-'])) {
-            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+            return Err("short version cannot contain PreRelease/Build meta data".into());
         }
         parts.resize(3, "0".to_owned());
     }

@@ -35,10 +35,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn both(arguments: &[Value]) -> Result<(&[Value], &[Value]), EvaluationError> {
-    match arguments {
-        [Value::List(a), Value::List(b)] => Ok((a, b)),
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::List(a), Value::List(b)] = arguments);
+    Ok((a, b))
 }
 
 /// Returns whether `whole` contains every element of `part`.

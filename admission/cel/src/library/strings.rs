@@ -18,22 +18,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
     (&["string.endsWith(string): bool"], |context, arguments| {
         test(context, arguments, |text, part| text.ends_with(part))
     }),
-    (
-        &["string.charAt(int): string"],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::Int(index)] => {
-                context.budget.charge_read(text.len())?;
-                let at = usize::try_from(*index).ok();
-                let found = at.and_then(|at| text.chars().nth(at));
-                match found {
-                    Some(found) => Ok(Value::string(found.to_string())),
-                    None if at == Some(text.chars().count()) => Ok(Value::string("")),
-                    None => Err(out_of_range(*index)),
-                }
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["string.charAt(int): string"], |context, arguments| {
+        bind!([Value::String(text), Value::Int(index)] = arguments);
+        context.budget.charge_read(text.len())?;
+        let at = usize::try_from(*index).ok();
+        let found = at.and_then(|at| text.chars().nth(at));
+        match found {
+            Some(found) => Ok(Value::string(found.to_string())),
+            None if at == Some(text.chars().count()) => Ok(Value::string("")),
+            None => Err(out_of_range(*index)),
+        }
+    }),
     (
         &[
             "string.indexOf(string): int",
@@ -60,27 +55,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
             _ => Err(EvaluationError::no_overload()),
         },
     ),
-    (
-        &["string.lowerAscii(): string"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => made(context, text.len(), || text.to_ascii_lowercase()),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["string.upperAscii(): string"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => made(context, text.len(), || text.to_ascii_uppercase()),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["string.trim(): string"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => made(context, text.len(), || text.trim().to_owned()),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["string.lowerAscii(): string"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        made(context, text.len(), || text.to_ascii_lowercase())
+    }),
+    (&["string.upperAscii(): string"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        made(context, text.len(), || text.to_ascii_uppercase())
+    }),
+    (&["string.trim(): string"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        made(context, text.len(), || text.trim().to_owned())
+    }),
     (
         &[
             "string.replace(string, string): string",
@@ -138,9 +124,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     (
         &["'strings.quote'(string): string"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => made(context, text.len() * 2 + 2, || quote(text)),
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::String(text)] = arguments);
+            made(context, text.len() * 2 + 2, || quote(text))
         },
     ),
 ];
@@ -163,13 +149,9 @@ fn test(
     arguments: &[Value],
     holds: fn(&str, &str) -> bool,
 ) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::String(text), Value::String(part)] => {
-            context.budget.charge_read(text.len() + part.len())?;
-            Ok(Value::Bool(holds(text, part)))
-        }
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::String(text), Value::String(part)] = arguments);
+    context.budget.charge_read(text.len() + part.len())?;
+    Ok(Value::Bool(holds(text, part)))
 }
 
 /// Returns the byte offset of the character at an index; the text's length for the index after the

@@ -7,35 +7,25 @@ use crate::value::url::unescape;
 use crate::value::{ELEMENT_BYTES, Key, Url, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &["url(string): URL"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge(text.len() as u64)?;
-                context.budget.charge_allocation(text.len() * 3)?;
-                let wrong = |reason| {
-                    EvaluationError::failed(format!(
-                        "URL parse error during conversion from string: {reason}"
-                    ))
-                };
-                Url::parse_request(text).map_err(wrong)?;
-                Url::parse(text)
-                    .map(|url| Value::Url(Arc::new(url)))
-                    .map_err(wrong)
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["isURL(string): bool"],
-        |context, arguments| match arguments {
-            [Value::String(text)] => {
-                context.budget.charge_allocation(text.len() * 2)?;
-                Ok(Value::Bool(Url::parse_request(text).is_ok()))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["url(string): URL"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        context.budget.charge(text.len() as u64)?;
+        context.budget.charge_allocation(text.len() * 3)?;
+        let wrong = |reason| {
+            EvaluationError::failed(format!(
+                "URL parse error during conversion from string: {reason}"
+            ))
+        };
+        Url::parse_request(text).map_err(wrong)?;
+        Url::parse(text)
+            .map(|url| Value::Url(Arc::new(url)))
+            .map_err(wrong)
+    }),
+    (&["isURL(string): bool"], |context, arguments| {
+        bind!([Value::String(text)] = arguments);
+        context.budget.charge_allocation(text.len() * 2)?;
+        Ok(Value::Bool(Url::parse_request(text).is_ok()))
+    }),
     (&["URL.getScheme(): string"], |context, arguments| {
         part(context, arguments, |url| url.scheme.clone())
     }),
@@ -59,9 +49,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     (
         &["URL.getQuery(): map<string, list<string>>"],
-        |context, arguments| match arguments {
-            [Value::Url(url)] => query(context, &url.query),
-            _ => Err(EvaluationError::no_overload()),
+        |context, arguments| {
+            bind!([Value::Url(url)] = arguments);
+            query(context, &url.query)
         },
     ),
 ];
@@ -71,13 +61,9 @@ fn part(
     arguments: &[Value],
     of: fn(&Url) -> String,
 ) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::Url(url)] => {
-            context.budget.charge_allocation(url.text.len())?;
-            Ok(Value::string(of(url)))
-        }
-        _ => Err(EvaluationError::no_overload()),
-    }
+    bind!([Value::Url(url)] = arguments);
+    context.budget.charge_allocation(url.text.len())?;
+    Ok(Value::string(of(url)))
 }
 
 fn query(context: &mut CallContext<'_>, text: &str) -> Result<Value, EvaluationError> {

@@ -1,3 +1,4 @@
+use crate::error::Invalid;
 use crate::syntax::literals;
 use crate::syntax::token::{Token, TokenKind};
 
@@ -24,13 +25,13 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
                 at += rest.find('\n').unwrap_or(rest.len());
                 continue;
             }
-            b'0'..=b'9' => number(rest).map_err(|reason| (at as u32, reason))?,
+            b'0'..=b'9' => number(rest).map_err(|reason| (at as u32, reason.0))?,
             b'.' if bytes.get(at + 1).is_some_and(u8::is_ascii_digit) => {
-                number(rest).map_err(|reason| (at as u32, reason))?
+                number(rest).map_err(|reason| (at as u32, reason.0))?
             }
-            b'"' | b'\'' => literals::quoted(rest).map_err(|reason| (at as u32, reason))?,
+            b'"' | b'\'' => literals::quoted(rest).map_err(|reason| (at as u32, reason.0))?,
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => match literals::prefixed(rest) {
-                Some(literal) => literal.map_err(|reason| (at as u32, reason))?,
+                Some(literal) => literal.map_err(|reason| (at as u32, reason.0))?,
                 None => {
                     let length = rest
                         .bytes()
@@ -63,7 +64,7 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
     Ok(found)
 }
 
-fn number(rest: &str) -> Result<(TokenKind, usize), String> {
+fn number(rest: &str) -> Result<(TokenKind, usize), Invalid> {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     if let Some(digits) = rest.strip_prefix("0x") {
         let length = 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -88,7 +89,7 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
     }
     match rest[..length].parse::<f64>() {
         Ok(value) if value.is_finite() => Ok((TokenKind::Double(value), length)),
-        _ => Err("invalid double literal".to_owned()),
+        _ => Err("invalid double literal".into()),
     }
 }
 

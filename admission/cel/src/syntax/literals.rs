@@ -1,8 +1,9 @@
 //! Reads string and bytes literals with their quotes, prefixes and escapes.
 
+use crate::error::Invalid;
 use crate::syntax::token::TokenKind;
 
-type Literal = Result<(TokenKind, usize), String>;
+type Literal = Result<(TokenKind, usize), Invalid>;
 
 /// Reads a literal with the prefix `r`, `b` or `br`; `None` if the text does not start with one.
 pub(crate) fn prefixed(rest: &str) -> Option<Literal> {
@@ -42,10 +43,10 @@ fn literal(rest: &str, raw: bool, bytes: bool) -> Literal {
                 at += 1 + left[1..].chars().next().map_or(0, char::len_utf8);
             }
             Some('\n' | '\r') if quote.len() == 1 => {
-                return Err("Syntax error: a string without its closing quote".to_owned());
+                return Err("Syntax error: a string without its closing quote".into());
             }
             Some(other) => at += other.len_utf8(),
-            None => return Err("Syntax error: a string without its closing quote".to_owned()),
+            None => return Err("Syntax error: a string without its closing quote".into()),
         }
     }
     let text = &rest[start..at];
@@ -60,11 +61,11 @@ fn literal(rest: &str, raw: bool, bytes: bool) -> Literal {
     }
     match String::from_utf8(content) {
         Ok(content) => Ok((TokenKind::String(content), length)),
-        Err(_) => Err("Syntax error: a string that is no UTF-8".to_owned()),
+        Err(_) => Err("Syntax error: a string that is no UTF-8".into()),
     }
 }
 
-fn unescape(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
+fn unescape(text: &str, bytes: bool) -> Result<Vec<u8>, Invalid> {
     let mut out = Vec::with_capacity(text.len());
     let mut chars = text.chars();
     let mut buffer = [0; 4];
@@ -90,7 +91,7 @@ fn unescape(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
                 let high = escape as u32 - '0' as u32;
                 high * 64 + digits(&mut chars, 2, 8)?
             }
-            _ => return Err(format!("Syntax error: unknown escape \\{escape}")),
+            _ => return Err(Invalid(format!("Syntax error: unknown escape \\{escape}"))),
         };
         if bytes {
             out.push(code as u8);
@@ -102,7 +103,7 @@ fn unescape(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-fn digits(chars: &mut std::str::Chars<'_>, count: usize, radix: u32) -> Result<u32, String> {
+fn digits(chars: &mut std::str::Chars<'_>, count: usize, radix: u32) -> Result<u32, Invalid> {
     let mut code = 0;
     for _ in 0..count {
         let digit = chars.next().and_then(|c| c.to_digit(radix));

@@ -1,5 +1,8 @@
 //! Parses and prints durations in Go's format.
 
+use super::net::shown;
+use crate::error::Invalid;
+
 /// The units by Go's names, with their nanoseconds.
 const UNIT_NANOS: [(&str, i64); 8] = [
     ("ns", 1),
@@ -14,13 +17,8 @@ const UNIT_NANOS: [(&str, i64); 8] = [
 
 /// Returns the nanoseconds of a text such as `1h30m` or `-1.5s`. Fails also if they do not fit 64
 /// bits.
-pub(crate) fn parse(text: &str) -> Result<i64, String> {
-    let wrong = || {
-        format!(
-            "invalid duration: {}",
-            text.chars().take(100).collect::<String>()
-        )
-    };
+pub(crate) fn parse(text: &str) -> Result<i64, Invalid> {
+    let wrong = || Invalid(format!("invalid duration: {}", shown(text)));
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

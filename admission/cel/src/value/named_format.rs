@@ -20,7 +20,8 @@ static FORMATS: [NamedFormat; 13] = [
     named("dns1035LabelPrefix", |text| old_label(&prefix(text))),
     named("labelValue", label_value),
     named("uri", |text| {
-        Url::parse_request(text).err().into_iter().collect()
+        let wrong = Url::parse_request(text).err();
+        wrong.into_iter().map(|wrong| wrong.0).collect()
     }),
     named("uuid", |text| {
         unless(uuid(text), "does not match the UUID format")

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::error::Invalid;
+
 /// A network: an address, which need not be the first of the network, and the length of the prefix
 /// in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,38 +43,38 @@ impl Cidr {
     }
 }
 
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
+pub(crate) fn address(text: &str) -> Result<IpAddr, Invalid> {
     match text.parse() {
-        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => Err(format!(
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => Err(Invalid(format!(
             "IPv4-mapped IPv6 address {:?} is not allowed",
             shown(text)
-        )),
+        ))),
         Ok(address) => Ok(address),
-        Err(_) => Err(format!(
+        Err(_) => Err(Invalid(format!(
             "IP Address {:?} parse error during conversion from string",
             shown(text)
-        )),
+        ))),
     }
 }
 
-pub(crate) fn network(text: &str) -> Result<Cidr, String> {
+pub(crate) fn network(text: &str) -> Result<Cidr, Invalid> {
     let wrong = || {
-        format!(
+        Invalid(format!(
             "network address parse error during conversion from string: {:?}",
             shown(text)
-        )
+        ))
     };
     let (address, bits) = text.rsplit_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     if matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
-        return Err(format!(
+        return Err(Invalid(format!(
             "IPv4-mapped IPv6 address {:?} is not allowed",
             shown(text)
-        ));
+        )));
     }
     let plain = bits.bytes().all(|byte| byte.is_ascii_digit())
         && (bits.len() == 1 || !bits.starts_with('0'));

@@ -4,6 +4,8 @@
 
 use std::cmp::Ordering;
 
+use crate::error::Invalid;
+
 /// A quantity: digits times a power of ten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantity {
@@ -32,14 +34,14 @@ impl Quantity {
     }
 
     /// Parses a quantity. Fails for a text that is not a quantity or has more than 36 digits.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
         const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
         let (negative, rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         if text.is_empty() {
-            return Err(FORM.to_owned());
+            return Err(FORM.into());
         }
         let rest = rest.trim_start_matches('0');
         let split = |text: &str| {
@@ -57,17 +59,15 @@ impl Quantity {
         let number = &suffix[letters..];
         let digits = number.strip_prefix(['-', '+']).unwrap_or(number);
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(FORM.to_owned());
+            return Err(FORM.into());
         }
         let (binary, power) = suffix_power(suffix).ok_or("unable to parse quantity's suffix")?;
         if whole.len() + fraction.len() > 36 {
             return Err(
-                "unable to parse numeric part of quantity: it has more than 36 digits".to_owned(),
+                "unable to parse numeric part of quantity: it has more than 36 digits".into(),
             );
         }
-        let value: i128 = format!("0{whole}{fraction}")
-            .parse()
-            .map_err(|_| FORM.to_owned())?;
+        let value: i128 = format!("0{whole}{fraction}").parse().map_err(|_| FORM)?;
         let value = if negative { -value } else { value };
         let decimals = fraction.len() as i32;
         // A number below one counts the zero before the point as a digit.

@@ -1,5 +1,8 @@
 use jiff::Timestamp;
 
+use super::net::shown;
+use crate::error::Invalid;
+
 /// The seconds since 1970 of the years 1 to 9999.
 const VALID_SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
@@ -8,13 +11,8 @@ pub(crate) fn in_range(time: Timestamp) -> Option<Timestamp> {
 }
 
 /// Parses a time in the format of RFC 3339.
-pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
-    let wrong = || {
-        format!(
-            "invalid timestamp: {}",
-            text.chars().take(100).collect::<String>()
-        )
-    };
+pub(crate) fn parse(text: &str) -> Result<Timestamp, Invalid> {
+    let wrong = || Invalid(format!("invalid timestamp: {}", shown(text)));
     let bytes = text.as_bytes();
     // Go accepts only RFC 3339: a capital T, seconds, and an offset with a colon.
     let plain = bytes.len() >= 20
@@ -29,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
         return Err(wrong());
     }
     let time: Timestamp = text.parse().map_err(|_| wrong())?;
-    in_range(time).ok_or_else(|| "timestamp overflow".to_owned())
+    in_range(time).ok_or_else(|| "timestamp overflow".into())
 }
 
 /// Prints a time in UTC in the format of RFC 3339, with as many decimals as needed.

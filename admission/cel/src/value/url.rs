@@ -1,5 +1,7 @@
 //! Parses URLs as Go's net/url does.
 
+use crate::error::Invalid;
+
 /// A URL, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
@@ -13,7 +15,7 @@ pub struct Url {
 
 impl Url {
     /// Parses a URL like Go's `url.Parse`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
         let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescape(fragment, false)?;
         let mut url = Self::parts(before, false)?;
@@ -23,16 +25,16 @@ impl Url {
 
     /// Parses a URL like Go's `url.ParseRequestURI`: it must be absolute or a path, and `#` does
     /// not start a fragment.
-    pub(crate) fn parse_request(text: &str) -> Result<Self, String> {
-        Self::parts(text, true).map_err(|reason| format!("parse {text:?}: {reason}"))
+    pub(crate) fn parse_request(text: &str) -> Result<Self, Invalid> {
+        Self::parts(text, true).map_err(|reason| Invalid(format!("parse {text:?}: {reason}")))
     }
 
-    fn parts(text: &str, request: bool) -> Result<Self, String> {
+    fn parts(text: &str, request: bool) -> Result<Self, Invalid> {
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
-            return Err("net/url: invalid control character in URL".to_owned());
+            return Err("net/url: invalid control character in URL".into());
         }
         if text.is_empty() && request {
-            return Err("empty url".to_owned());
+            return Err("empty url".into());
         }
         let mut url = Self {
             text: text.to_owned(),
@@ -54,14 +56,14 @@ impl Url {
                 return Ok(url);
             }
             if request {
-                return Err("invalid URI for request".to_owned());
+                return Err("invalid URI for request".into());
             }
             if rest
                 .split('/')
                 .next()
                 .is_some_and(|first| first.contains(':'))
             {
-                return Err("first path segment in URL cannot contain colon".to_owned());
+                return Err("first path segment in URL cannot contain colon".into());
             }
         }
         let authority = !url.scheme.is_empty() || (!request && !rest.starts_with("///"));
@@ -87,12 +89,12 @@ impl Url {
     }
 }
 
-fn scheme(text: &str) -> Result<(&str, &str), String> {
+fn scheme(text: &str) -> Result<(&str, &str), Invalid> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if at > 0 => {}
-            b':' if at == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' if at == 0 => return Err("missing protocol scheme".into()),
             b':' => return Ok((&text[..at], &text[at + 1..])),
             _ => break,
         }
@@ -108,21 +110,21 @@ fn port(text: &str) -> bool {
             .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn host(authority: &str) -> Result<String, String> {
+fn host(authority: &str) -> Result<String, Invalid> {
     let (user, host) = authority
         .rsplit_once('@')
         .map_or((None, authority), |(user, host)| (Some(user), host));
     if let Some(user) = user {
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
         if !user.bytes().all(fine) {
-            return Err("net/url: invalid userinfo".to_owned());
+            return Err("net/url: invalid userinfo".into());
         }
         unescape(user, false)?;
     }
-    let bad_port = |text: &str| Err(format!("invalid port {text:?} after host"));
+    let bad_port = |text: &str| Err(Invalid(format!("invalid port {text:?} after host")));
     if let Some(inside) = host.strip_prefix('[') {
         let Some(end) = inside.rfind(']') else {
-            return Err("missing ']' in host".to_owned());
+            return Err("missing ']' in host".into());
         };
         if !port(&inside[end + 1..]) {
             return bad_port(&inside[end + 1..]);
@@ -132,7 +134,7 @@ fn host(authority: &str) -> Result<String, String> {
             .next()
             .is_none_or(|address| address.parse::<std::net::Ipv6Addr>().is_err())
         {
-            return Err("invalid host".to_owned());
+            return Err("invalid host".into());
         }
         let (address, zone) = inside[..end]
             .split_once("%25")
@@ -154,7 +156,7 @@ fn host(authority: &str) -> Result<String, String> {
 }
 
 /// Decodes percent escapes. In a host, only escapes of bytes beyond ASCII are allowed.
-pub(crate) fn unescape(text: &str, host: bool) -> Result<String, String> {
+pub(crate) fn unescape(text: &str, host: bool) -> Result<String, Invalid> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -167,11 +169,11 @@ pub(crate) fn unescape(text: &str, host: bool) -> Result<String, String> {
             };
             let (Some(high), Some(low)) = (digit(at + 1), digit(at + 2)) else {
                 let wrong = String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]);
-                return Err(format!("invalid URL escape {wrong:?}"));
+                return Err(Invalid(format!("invalid URL escape {wrong:?}")));
             };
             let code = (high * 16 + low) as u8;
             if host && code < 0x80 {
-                return Err(format!("invalid URL escape \"%{code:02X}\""));
+                return Err(Invalid(format!("invalid URL escape \"%{code:02X}\"")));
             }
             out.push(code);
             at += 3;
@@ -182,10 +184,10 @@ pub(crate) fn unescape(text: &str, host: bool) -> Result<String, String> {
             && !byte.is_ascii_alphanumeric()
             && !b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
         {
-            return Err(format!(
+            return Err(Invalid(format!(
                 "invalid character {:?} in host name",
                 char::from(byte).to_string()
-            ));
+            )));
         }
         out.push(byte);
         at += 1;
