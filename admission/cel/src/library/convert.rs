@@ -235,7 +235,7 @@ fn string(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, E
         Value::Uint(number) => number.to_string(),
         Value::Double(number) => double_text(*number),
         Value::Duration(span) => duration::to_text(*span),
-        Value::Timestamp(time) => timestamp::to_text(*time),
+        Value::Timestamp(time) => time.to_string(),
         Value::Ip(address) => address.to_string(),
         Value::Cidr(network) => network.to_string(),
         _ => return Err(EvaluationError::no_overload()),

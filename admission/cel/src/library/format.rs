@@ -7,8 +7,7 @@ use super::convert::double_text;
 use super::declaration::{CallContext, Function};
 use crate::error::{EvaluationError, Invalid};
 use crate::types::Type;
-use crate::value::{Key, Value};
-use crate::value::{duration, timestamp};
+use crate::value::{Key, Value, duration};
 
 pub(super) const FUNCTIONS: &[Function] = &[(
     &["string.format(list<dyn>): string"],
@@ -155,24 +154,13 @@ fn print(
         ('f', _) => return wrong("fixed-point clause can only be used on doubles"),
         ('e', _) => return wrong("scientific clause can only be used on doubles"),
         ('b', Value::Bool(flag)) => out.push(if *flag { '1' } else { '0' }),
-        ('b', Value::Uint(number)) => put(out, format_args!("{number:b}")),
-        ('b', Value::Int(number)) => {
-            signed(out, *number, |out, size| put(out, format_args!("{size:b}")))
+        ('b' | 'o' | 'x' | 'X', Value::Uint(number)) => integer(out, kind, "", *number),
+        ('b' | 'o' | 'x' | 'X', Value::Int(number)) => {
+            let sign = if *number < 0 { "-" } else { "" };
+            integer(out, kind, sign, number.unsigned_abs());
         }
         ('b', _) => return wrong("only integers and bools can be formatted as binary"),
-        ('o', Value::Uint(number)) => put(out, format_args!("{number:o}")),
-        ('o', Value::Int(number)) => {
-            signed(out, *number, |out, size| put(out, format_args!("{size:o}")))
-        }
         ('o', _) => return wrong("octal clause can only be used on integers"),
-        ('x', Value::Uint(number)) => put(out, format_args!("{number:x}")),
-        ('X', Value::Uint(number)) => put(out, format_args!("{number:X}")),
-        ('x', Value::Int(number)) => {
-            signed(out, *number, |out, size| put(out, format_args!("{size:x}")))
-        }
-        ('X', Value::Int(number)) => {
-            signed(out, *number, |out, size| put(out, format_args!("{size:X}")))
-        }
         ('x' | 'X', Value::String(text)) => return bytes(context, out, kind, text.as_bytes()),
         ('x' | 'X', Value::Bytes(content)) => return bytes(context, out, kind, content),
         ('x' | 'X', _) => {
@@ -192,11 +180,13 @@ fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(arguments);
 }
 
-fn signed(out: &mut String, number: i64, print: impl Fn(&mut String, u64)) {
-    if number < 0 {
-        out.push('-');
+fn integer(out: &mut String, kind: char, sign: &str, size: u64) {
+    match kind {
+        'b' => put(out, format_args!("{sign}{size:b}")),
+        'o' => put(out, format_args!("{sign}{size:o}")),
+        'x' => put(out, format_args!("{sign}{size:x}")),
+        _ => put(out, format_args!("{sign}{size:X}")),
     }
-    print(out, number.unsigned_abs());
 }
 
 fn bytes(
@@ -323,11 +313,8 @@ fn text(
                 out.push_str(text);
             }
         }
-        Value::Timestamp(time) if inside => put(
-            out,
-            format_args!("timestamp(\"{}\")", timestamp::to_text(*time)),
-        ),
-        Value::Timestamp(time) => out.push_str(&timestamp::to_text(*time)),
+        Value::Timestamp(time) if inside => put(out, format_args!("timestamp(\"{time}\")")),
+        Value::Timestamp(time) => put(out, format_args!("{time}")),
         Value::Duration(span) if inside => put(
             out,
             format_args!("duration(\"{}\")", duration::to_text(*span)),

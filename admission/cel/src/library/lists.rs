@@ -7,31 +7,18 @@ use crate::error::EvaluationError;
 use crate::eval::compare;
 use crate::value::Value;
 
-/// Declares a member of lists for every element type that has an order.
+/// Declares a member of lists for every element type that has an order. The result has a fixed
+/// type, or consists of the element type between two texts.
 macro_rules! of_ordered {
-    ($name:literal, $result:literal) => {
-        &[
-            concat!("list<int>.", $name, "(): ", $result),
-            concat!("list<uint>.", $name, "(): ", $result),
-            concat!("list<double>.", $name, "(): ", $result),
-            concat!("list<bool>.", $name, "(): ", $result),
-            concat!("list<duration>.", $name, "(): ", $result),
-            concat!("list<timestamp>.", $name, "(): ", $result),
-            concat!("list<string>.", $name, "(): ", $result),
-            concat!("list<bytes>.", $name, "(): ", $result),
-        ]
+    (@ $($of:literal)*; $name:literal, $result:literal) => {
+        &[$(concat!("list<", $of, ">.", $name, "(): ", $result)),*]
     };
-}
-
-/// Declares a member of lists for every element type that has an order. Its result contains that
-/// type.
-macro_rules! within_ordered {
-    ($name:literal, $before:literal, $after:literal) => {
-        within_ordered!($name, $before, $after; "int" "uint" "double" "bool" "duration"
-            "timestamp" "string" "bytes")
-    };
-    ($name:literal, $before:literal, $after:literal; $($of:literal)*) => {
+    (@ $($of:literal)*; $name:literal, $before:literal, $after:literal) => {
         &[$(concat!("list<", $of, ">.", $name, "(): ", $before, $of, $after)),*]
+    };
+    ($($member:literal),*) => {
+        of_ordered!(@ "int" "uint" "double" "bool" "duration" "timestamp" "string" "bytes";
+            $($member),*)
     };
 }
 
@@ -60,10 +47,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     (&["list<list<A>>.sum(): list<A>"], |context, arguments| {
         flatten(context, list(arguments)?, 1)
     }),
-    (within_ordered!("min", "", ""), |context, arguments| {
+    (of_ordered!("min", "", ""), |context, arguments| {
         extreme(context, list(arguments)?, "min")
     }),
-    (within_ordered!("max", "", ""), |context, arguments| {
+    (of_ordered!("max", "", ""), |context, arguments| {
         extreme(context, list(arguments)?, "max")
     }),
     (&["list<A>.indexOf(A): int"], |context, arguments| {
@@ -102,21 +89,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
             flatten(context, list, *levels)
         },
     ),
-    (
-        within_ordered!("sort", "list<", ">"),
-        |context, arguments| {
-            let list = list(arguments)?;
-            context.budget.charge_elements(list.len() * 3)?;
-            let mut pairs: Vec<_> = list
-                .iter()
-                .map(|value| (value.clone(), Value::Null))
-                .collect();
-            compare::sort(context.budget, &mut pairs)?;
-            Ok(Value::list(
-                pairs.into_iter().map(|(value, _)| value).collect(),
-            ))
-        },
-    ),
+    (of_ordered!("sort", "list<", ">"), |context, arguments| {
+        let list = list(arguments)?;
+        context.budget.charge_elements(list.len() * 3)?;
+        let mut pairs: Vec<_> = list
+            .iter()
+            .map(|value| (value.clone(), Value::Null))
+            .collect();
+        compare::sort(context.budget, &mut pairs)?;
+        Ok(Value::list(
+            pairs.into_iter().map(|(value, _)| value).collect(),
+        ))
+    }),
     (&["'lists.range'(int): list<int>"], |context, arguments| {
         bind!([Value::Int(count)] = arguments);
         let length = usize::try_from(*count).unwrap_or(0);

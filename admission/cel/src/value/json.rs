@@ -3,7 +3,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Key, Patch, Value, duration, timestamp};
+use super::{Key, Patch, Value, duration};
 use crate::error::EvaluationError;
 
 /// The largest integer that a patch contains as a number. Larger ones, and negative ones of larger
@@ -62,7 +62,7 @@ impl Value {
             Self::Double(number) => double(*number)?,
             Self::String(text) => Json::from(&**text),
             Self::Bytes(bytes) => Json::from(STANDARD.encode(bytes)),
-            Self::Timestamp(time) => Json::from(timestamp::to_text(*time)),
+            Self::Timestamp(time) => Json::from(time.to_string()),
             Self::Duration(span) => Json::from(duration::to_text(*span)),
             Self::List(list) => Json::Array(
                 list.iter()

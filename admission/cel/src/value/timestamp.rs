@@ -29,8 +29,3 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, Invalid> {
     let time: Timestamp = text.parse().map_err(|_| wrong())?;
     in_range(time).ok_or_else(|| "timestamp overflow".into())
 }
-
-/// Prints a time in UTC in the format of RFC 3339, with as many decimals as needed.
-pub(crate) fn to_text(time: Timestamp) -> String {
-    time.to_string()
-}
