@@ -39,7 +39,7 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
         reference::review_kind(&reference, "ModelServing", errors);
         if part.is_present() {
             let detail = "leave it out: a target among several is a whole ModelServing";
-            errors.push(FieldError::invalid(&part.path, &part.value(), detail));
+            part.invalid(detail, errors);
         }
     }
     let one = spec.field(ONE[1]);

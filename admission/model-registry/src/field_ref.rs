@@ -149,6 +149,11 @@ impl<'a> FieldRef<'a> {
         }
     }
 
+    /// Records that the value is invalid.
+    pub(crate) fn invalid(&self, detail: impl Into<String>, errors: &mut Errors) {
+        errors.push(FieldError::invalid(&self.path, &self.value(), detail));
+    }
+
     fn malformed(&self, value: &Value, wanted: &str, errors: &mut Errors) {
         let path = if self.path.is_empty() {
             "object"

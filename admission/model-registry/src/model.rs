@@ -135,7 +135,7 @@ impl<'a> Backend<'a> {
         let grace = at.duration(errors);
         if grace.is_some_and(|grace| !(0..=MAX_GRACE_NANOS).contains(&grace)) {
             let detail = "must be from 0s to 30m, 1800 seconds";
-            errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+            at.invalid(detail, errors);
         }
     }
 
@@ -151,7 +151,7 @@ impl<'a> Backend<'a> {
                 _ => continue,
             };
             let at = worker.at.field("image");
-            errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+            at.invalid(detail, errors);
         }
     }
 

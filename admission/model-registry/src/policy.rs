@@ -32,11 +32,7 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
         let nanos = duration.duration(errors);
         if nanos.is_some_and(|nanos| !(0..=MAX_DURATION_NANOS).contains(&nanos)) {
             let detail = "must be from 0s to 30m";
-            errors.push(FieldError::invalid(
-                &duration.path,
-                &duration.value(),
-                detail,
-            ));
+            duration.invalid(detail, errors);
         }
     }
 }
@@ -48,7 +44,7 @@ fn metric_names<'a>(metrics: &[FieldRef<'a>], errors: &mut Errors) -> Vec<&'a st
         let target = metric.field("targetValue");
         if target.quantity_milli().is_none_or(|milli| milli <= 0) {
             let detail = "must be a quantity above 0 and finite";
-            errors.push(FieldError::invalid(&target.path, &target.value(), detail));
+            target.invalid(detail, errors);
         }
         let old = metric.field("metricName");
         let name = if old.is_present() {

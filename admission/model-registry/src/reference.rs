@@ -17,6 +17,6 @@ pub(crate) fn review_kind(reference: &FieldRef<'_>, kind: &str, errors: &mut Err
     let other = |given: &str| !given.is_empty() && given != kind;
     if given.text(errors).is_some_and(other) {
         let detail = format!("write {kind}, or leave it out");
-        errors.push(FieldError::invalid(&given.path, &given.value(), detail));
+        given.invalid(detail, errors);
     }
 }

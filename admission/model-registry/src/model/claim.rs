@@ -16,7 +16,7 @@ pub(super) fn review(backend: &FieldRef<'_>, errors: &mut Errors) {
     let up = path.split('/').any(|part| part == "..");
     if up {
         let detail = "must not have .. in it";
-        errors.push(FieldError::invalid(&model.path, &model.value(), detail));
+        model.invalid(detail, errors);
     }
     let Some(claim) = cache_text.and_then(|t| t.strip_prefix(SCHEME)) else {
         let value = Value::from(cache_text.unwrap_or_default());
@@ -27,12 +27,12 @@ pub(super) fn review(backend: &FieldRef<'_>, errors: &mut Errors) {
     let claim = claim.trim_matches('/');
     if claim.is_empty() || claim.contains('/') || [".", ".."].contains(&claim) {
         let detail = "must name one claim, as pvc://CLAIM";
-        errors.push(FieldError::invalid(&cache.path, &cache.value(), detail));
+        cache.invalid(detail, errors);
         return;
     }
     let mut parts = path.split('/').filter(|part| !["", "."].contains(part));
     if !up && parts.next() != Some(claim) {
         let detail = "must be a path within the claim of cacheURI, as pvc://CLAIM/PATH";
-        errors.push(FieldError::invalid(&model.path, &model.value(), detail));
+        model.invalid(detail, errors);
     }
 }

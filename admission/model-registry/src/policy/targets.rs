@@ -137,7 +137,7 @@ fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) 
         let milli = at.quantity_milli();
         if milli.is_none() {
             let detail = "must be a quantity of at least 0, such as 0.5";
-            errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+            at.invalid(detail, errors);
         }
         milli
     };
@@ -147,7 +147,7 @@ fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) 
     if min > max {
         let at = at.field("minRatio");
         let detail = "must not be above maxRatio";
-        errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+        at.invalid(detail, errors);
         return;
     }
     let detail = match (above.1, below.1) {
@@ -158,7 +158,7 @@ fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) 
         },
         _ => return,
     };
-    errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+    at.invalid(detail, errors);
 }
 
 /// Returns the reason why no numbers of replicas of the two roles have a ratio between `min` and
