@@ -84,7 +84,8 @@ impl<'a> Checker<'a> {
         let mut seen = HashSet::new();
         for (index, element) in elements.iter().enumerate() {
             self.path.push(PathStep::Index(index));
-            let identity = identity(self.definitions, list, element).map_err(|e| self.error(e))?;
+            let identity =
+                identity(self.definitions, list, element).map_err(|e| self.error(e.0))?;
             if let Some(identity) = identity {
                 self.path.pop();
                 self.path.push(PathStep::Element(list, element));

@@ -8,6 +8,7 @@ use serde_json::{Map as Object, Value};
 
 use crate::{
     SchemaError, Shape,
+    error::Invalid,
     types::{
         DEDUCED_TYPE_INDEX, Definitions, Field, List, Map, Reference, Relation, Scalar, Target,
         Type, UNTYPED_TYPE_INDEX,
@@ -53,10 +54,10 @@ pub(crate) fn read(document: &[u8]) -> Result<Definitions, SchemaError> {
             RAW_EXTENSION => Ok(Type::any(UNTYPED_TYPE_INDEX, true)),
             _ => Reader { names: &names }.schema(schema, false),
         };
-        types.push(Arc::new(read.map_err(|reason| {
+        types.push(Arc::new(read.map_err(|invalid| {
             SchemaError::Definition {
                 definition: name.clone(),
-                reason,
+                reason: invalid.0,
             }
         })?));
     }
@@ -82,7 +83,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a schema. `preserve` is true if undeclared fields are preserved, here and in all
     /// nested schemas.
-    fn schema(&self, schema: &Value, preserve: bool) -> Result<Type, String> {
+    fn schema(&self, schema: &Value, preserve: bool) -> Result<Type, Invalid> {
         let preserve = preserve || has_extension(schema, "x-kubernetes-preserve-unknown-fields");
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
         Ok(match kind_of(schema) {
@@ -121,11 +122,11 @@ impl Reader<'_> {
                 "int-or-string" => Type::scalar(Shape::IntOrString, Scalar::Any),
                 _ => Type::scalar(Shape::String, Scalar::Any),
             },
-            other => return Err(format!("type {other:?} is not a JSON type")),
+            other => return Err(Invalid(format!("type {other:?} is not a JSON type"))),
         })
     }
 
-    fn reference(&self, schema: &Value, preserve: bool) -> Result<Reference, String> {
+    fn reference(&self, schema: &Value, preserve: bool) -> Result<Reference, Invalid> {
         let Some(name) = referred(schema) else {
             return Ok(Reference {
                 target: Target::Inline(Arc::new(self.schema(schema, preserve)?)),
@@ -141,7 +142,7 @@ impl Reader<'_> {
         })
     }
 
-    fn map(&self, schema: &Value, preserve: bool) -> Result<Map, String> {
+    fn map(&self, schema: &Value, preserve: bool) -> Result<Map, Invalid> {
         let nothing = Object::new();
         let properties = schema
             .get("properties")
@@ -153,12 +154,12 @@ impl Reader<'_> {
                 let field = Field {
                     is: self
                         .reference(is, preserve)
-                        .map_err(|reason| format!("{name}: {reason}"))?,
+                        .map_err(|reason| Invalid(format!("{name}: {reason}")))?,
                     default: is.get("default").filter(|d| !d.is_null()).cloned(),
                 };
                 Ok((name.clone(), field))
             })
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, Invalid>>()?;
         let others = match schema.get("additionalProperties") {
             // If no fields are declared, all names are allowed.
             None => {
@@ -174,12 +175,12 @@ impl Reader<'_> {
         })
     }
 
-    fn list(&self, schema: &Value, preserve: bool) -> Result<List, String> {
+    fn list(&self, schema: &Value, preserve: bool) -> Result<List, Invalid> {
         let element = match schema.get("items") {
             Some(items @ Value::Object(_)) => self.reference(items, preserve)?,
-            Some(_) => return Err("items is no schema".to_owned()),
+            Some(_) => return Err("items is no schema".into()),
             None if kind_of(schema).is_empty() => Reference::named(UNTYPED_TYPE_INDEX),
-            None => return Err("an array without items".to_owned()),
+            None => return Err("an array without items".into()),
         };
         Ok(List {
             element,
@@ -218,18 +219,18 @@ fn referred(schema: &Value) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-fn map_relation(schema: &Value) -> Result<Option<bool>, String> {
+fn map_relation(schema: &Value) -> Result<Option<bool>, Invalid> {
     match schema.get("x-kubernetes-map-type") {
         None => Ok(None),
         Some(kind) => match kind.as_str() {
             Some("atomic") => Ok(Some(true)),
             Some("granular") => Ok(Some(false)),
-            _ => Err(format!("x-kubernetes-map-type {kind} is unknown")),
+            _ => Err(Invalid(format!("x-kubernetes-map-type {kind} is unknown"))),
         },
     }
 }
 
-fn list_relation(schema: &Value) -> Result<Relation, String> {
+fn list_relation(schema: &Value) -> Result<Relation, Invalid> {
     if let Some(kind) = schema.get("x-kubernetes-list-type") {
         return match kind.as_str() {
             Some("atomic") => Ok(Relation::Atomic),
@@ -242,7 +243,7 @@ fn list_relation(schema: &Value) -> Result<Relation, String> {
                 let keys = keys.iter().filter_map(Value::as_str).map(str::to_owned);
                 Ok(keyed(keys.collect()))
             }
-            _ => Err(format!("x-kubernetes-list-type {kind} is unknown")),
+            _ => Err(Invalid(format!("x-kubernetes-list-type {kind} is unknown"))),
         };
     }
     let Some(strategy) = schema.get("x-kubernetes-patch-strategy") else {
@@ -252,10 +253,14 @@ fn list_relation(schema: &Value) -> Result<Relation, String> {
         Some("merge" | "merge,retainKeys") => match schema.get("x-kubernetes-patch-merge-key") {
             None => Ok(Relation::Set),
             Some(Value::String(key)) => Ok(keyed(vec![key.clone()])),
-            Some(key) => Err(format!("x-kubernetes-patch-merge-key {key} is no name")),
+            Some(key) => Err(Invalid(format!(
+                "x-kubernetes-patch-merge-key {key} is no name"
+            ))),
         },
         Some("retainKeys") => Ok(Relation::Atomic),
-        _ => Err(format!("x-kubernetes-patch-strategy {strategy} is unknown")),
+        _ => Err(Invalid(format!(
+            "x-kubernetes-patch-strategy {strategy} is unknown"
+        ))),
     }
 }
 

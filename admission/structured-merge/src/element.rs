@@ -3,6 +3,7 @@ use std::{borrow::Cow, fmt::Write};
 use serde_json::Value;
 
 use crate::{
+    error::Invalid,
     scalar::whole,
     types::{Definitions, List, Relation},
 };
@@ -21,15 +22,15 @@ pub(crate) fn identity<'a>(
     definitions: &Definitions,
     list: &List,
     element: &'a Value,
-) -> Result<Option<Identity<'a>>, String> {
+) -> Result<Option<Identity<'a>>, Invalid> {
     match &list.relation {
         Relation::Atomic => Ok(None),
         Relation::Set => match element {
             Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Some(alone(element))),
-            other => Err(format!(
+            other => Err(Invalid(format!(
                 "is {}, where a set holds only scalars",
                 json_type(other)
-            )),
+            ))),
         },
         Relation::Keyed(keys) => keyed(definitions, list, keys, element).map(Some),
     }
@@ -40,13 +41,13 @@ fn keyed<'a>(
     list: &List,
     keys: &[String],
     element: &'a Value,
-) -> Result<Identity<'a>, String> {
+) -> Result<Identity<'a>, Invalid> {
     let Value::Object(fields) = element else {
-        return Err(format!(
+        return Err(Invalid(format!(
             "is {}, where the list holds objects by {}",
             json_type(element),
             keys.join(", ")
-        ));
+        )));
     };
     let declared = definitions.at(&list.element).ok().and_then(|at| at.map());
     let default = |key| declared?.fields.get(key)?.default.as_ref();
@@ -69,10 +70,10 @@ fn keyed<'a>(
         }
     }
     if identity.len() == OTHER.len_utf8() {
-        return Err(format!(
+        return Err(Invalid(format!(
             "has none of the keys that tell the list's elements apart ({}); give one",
             keys.join(", ")
-        ));
+        )));
     }
     Ok(Cow::Owned(identity))
 }

@@ -38,3 +38,14 @@ pub struct MergeError {
     /// True if `path` is in the live object, false if it is in the configuration.
     pub live: bool,
 }
+
+/// The reason why a schema or an element of a list cannot be read.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(crate) struct Invalid(pub String);
+
+impl From<&str> for Invalid {
+    fn from(reason: &str) -> Self {
+        Self(reason.to_owned())
+    }
+}

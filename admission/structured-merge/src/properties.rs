@@ -17,7 +17,7 @@ fn kinds() -> impl Strategy<Value = (Schema, Rng)> {
         .prop_map(|(schema, seed)| (schema, Rng::with_seed(seed)))
 }
 
-/// Whether all of `before` is still in `after`, values aside.
+/// Returns whether all of `before` is still in `after`, values aside.
 fn nothing_is_lost(schema: &Schema, before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => before.iter().all(|(name, before)| {
