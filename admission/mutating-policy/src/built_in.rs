@@ -11,9 +11,10 @@ mod tolerations;
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::Refusal;
 use crate::defaults;
+use crate::objects::Objects;
 use crate::request::Request;
-use crate::static_cluster::StaticCluster;
 
 /// Changes the object as the plugins do, with the classes, accounts and ranges that are given.
 /// Returns notes on the changes that are left out because an object is not given. The error is the
@@ -21,8 +22,8 @@ use crate::static_cluster::StaticCluster;
 pub(crate) fn admit(
     request: &Request,
     object: &mut Value,
-    given: &StaticCluster,
-) -> Result<Vec<String>, String> {
+    given: &Objects,
+) -> Result<Vec<String>, Refusal> {
     let mut notes = Vec::new();
     let creates = request.operation == "CREATE";
     if !request.sub_resource.is_empty() || !(creates || request.operation == "UPDATE") {
@@ -34,7 +35,7 @@ pub(crate) fn admit(
             let admitted = pod(request, object, given, &mut notes);
             admitted.map_err(|why| {
                 let name = name(object);
-                format!("pods {name:?} is forbidden: {why}")
+                Refusal(format!("pods {name:?} is forbidden: {why}"))
             })?;
         }
         ("", "nodes") if creates => node_taint(object),
@@ -50,9 +51,9 @@ pub(crate) fn admit(
 fn pod(
     request: &Request,
     pod: &mut Value,
-    given: &StaticCluster,
+    given: &Objects,
     notes: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let creates = request.operation == "CREATE";
     if creates {
         limit_ranges::admit(pod, &request.namespace, given);

@@ -40,8 +40,8 @@ pub trait ClusterView {
 
     /// Returns the object as the API server's own admission plugins change it after a policy
     /// changed it; `None` if they do not. The default is `None`, because the API server runs its
-    /// plugins itself. The error is the API server's refusal.
-    fn admit(&self, _request: &Request, _object: &Value) -> Result<Option<Value>, String> {
+    /// plugins itself.
+    fn admit(&self, _request: &Request, _object: &Value) -> Result<Option<Value>, Refusal> {
         Ok(None)
     }
 
@@ -73,3 +73,8 @@ pub enum ParamSelector<'a> {
     /// Selects all parameters whose labels match.
     Labels(&'a Selector),
 }
+
+/// The refusal of an object by the API server's own admission plugins.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub(crate) String);

@@ -115,7 +115,7 @@ impl<'a> Evaluation<'a> {
                 self.state.matches_schema = false;
                 self.state.strictly_valid = false;
             }
-            Err(message) => return Err(Abort(denial(403, "Forbidden", vec![message]))),
+            Err(refusal) => return Err(Abort(denial(403, "Forbidden", vec![refusal.0]))),
         }
         Ok(())
     }

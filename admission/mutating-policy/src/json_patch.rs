@@ -65,7 +65,14 @@ fn apply_operation(
     };
     match &*patch.op {
         // An operation without a value adds null.
-        "add" => add(document, path, value(patch)?.unwrap_or_default(), units).map_err(bad),
+        "add" => put(
+            document,
+            path,
+            value(patch)?.unwrap_or_default(),
+            false,
+            units,
+        )
+        .map_err(bad),
         "remove" => remove(document, path, units).map_err(bad).map(drop),
         "replace" => {
             let value = value(patch)?;
@@ -74,11 +81,11 @@ fn apply_operation(
                 *document = whole.ok_or_else(|| bad("the whole must be an object"))?;
                 return Ok(());
             }
-            replace(document, path, value.unwrap_or_default(), units).map_err(bad)
+            put(document, path, value.unwrap_or_default(), true, units).map_err(bad)
         }
         "move" => {
             let moved = remove(document, &patch.from, units).map_err(bad)?;
-            add(document, path, moved, units).map_err(bad)
+            put(document, path, moved, false, units).map_err(bad)
         }
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
@@ -90,7 +97,7 @@ fn apply_operation(
                 return Err(bad("the copies of this patch are too large"));
             }
             let copy = copy.cloned().unwrap_or_default();
-            add(document, path, copy, units).map_err(bad)
+            put(document, path, copy, false, units).map_err(bad)
         }
         "test" => {
             let wanted = value(patch)?;
@@ -247,10 +254,13 @@ fn parent<'a>(
     Ok((at, last))
 }
 
-fn add(
+/// Sets the value at a path. A key of an object is added or replaced; in a list, the value is
+/// inserted, or replaces the element if `replaces` is true.
+fn put(
     document: &mut Value,
     path: &str,
     value: Value,
+    replaces: bool,
     units: &mut usize,
 ) -> Result<(), &'static str> {
     check_depth(path, &value, units)?;
@@ -258,33 +268,16 @@ fn add(
     match at {
         Value::Object(fields) => {
             fields.insert(last, value);
+        }
+        Value::Array(items) if replaces => {
+            let i = index(&last, items.len())?;
+            items[i] = value;
         }
         Value::Array(items) if last == "-" => items.push(value),
         Value::Array(items) => {
             let i = index(&last, items.len() + 1)?;
             *units += (items.len() - i) / ELEMENTS_PER_UNIT;
             items.insert(i, value);
-        }
-        _ => return Err(MISSING),
-    }
-    Ok(())
-}
-
-fn replace(
-    document: &mut Value,
-    path: &str,
-    value: Value,
-    units: &mut usize,
-) -> Result<(), &'static str> {
-    check_depth(path, &value, units)?;
-    let (at, last) = parent(document, path)?;
-    match at {
-        Value::Object(fields) => {
-            fields.insert(last, value);
-        }
-        Value::Array(items) => {
-            let i = index(&last, items.len())?;
-            items[i] = value;
         }
         _ => return Err(MISSING),
     }

@@ -23,6 +23,7 @@ mod matched_kinds;
 mod matching;
 pub mod model;
 mod mutation;
+mod objects;
 mod outcome;
 mod params;
 mod policies;
@@ -34,7 +35,7 @@ mod static_cluster;
 mod strict_decoding;
 mod working_copy;
 
-pub use cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
+pub use cluster::{ClusterView, ParamQuery, ParamSelector, Refusal, ResourceScope};
 pub use compiled::CompiledPolicy;
 pub use environment::environment;
 pub use evaluation::Settings;

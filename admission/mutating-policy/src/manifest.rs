@@ -1,6 +1,7 @@
 //! Reads the fields of a manifest and records problems as the API server reports them.
 
 use serde_json::{Map, Value};
+use tautline_core::dns::is_subdomain;
 
 /// A fault or a warning about one field of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,19 +173,6 @@ impl<'a> FieldRef<'a> {
         let texts = items.iter().filter_map(|i| i.text(found));
         texts.map(str::to_owned).collect()
     }
-}
-
-/// Returns whether `name` is a DNS subdomain, as names of policies must be.
-/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
-pub(crate) fn is_subdomain(name: &str) -> bool {
-    let label = |l: &str| {
-        !l.is_empty()
-            && !l.starts_with('-')
-            && !l.ends_with('-')
-            && l.bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-    };
-    name.len() <= 253 && name.split('.').all(label)
 }
 
 /// Returns whether `name` is a qualified name: `[subdomain/]name`.

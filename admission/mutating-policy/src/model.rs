@@ -9,9 +9,10 @@ mod resources;
 mod tests;
 
 use serde_json::Value;
+use tautline_core::dns::is_subdomain;
 use tautline_core::selector::Selector;
 
-use crate::manifest::{FieldRef, Findings, Problem, is_subdomain};
+use crate::manifest::{FieldRef, Findings, Problem};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Document {

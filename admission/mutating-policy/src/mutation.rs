@@ -138,7 +138,7 @@ fn patch(
             &Json::Null
         };
         strict_decoding::check(own, patched, before)
-            .map_err(|message| MutationError(FaultKind::Object, message))?;
+            .map_err(|invalid| MutationError(FaultKind::Object, invalid.0))?;
     }
     Ok(true)
 }

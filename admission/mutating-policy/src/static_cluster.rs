@@ -3,23 +3,24 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::built_in;
-use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
+use crate::cluster::{ClusterView, ParamQuery, ParamSelector, Refusal, ResourceScope};
 use crate::matching::labels;
 use crate::model::ParamKind;
+use crate::objects::Objects;
 use crate::request::Request;
 
 /// A cluster that consists of given objects, such as Namespaces and parameters, for `tautline
 /// check`, tests and benchmarks.
 #[derive(Clone, Debug, Default)]
 pub struct StaticCluster {
-    objects: Vec<Arc<Value>>,
+    objects: Objects,
     admits: bool,
 }
 
 impl FromIterator<Value> for StaticCluster {
     fn from_iter<I: IntoIterator<Item = Value>>(objects: I) -> Self {
         Self {
-            objects: objects.into_iter().map(Arc::new).collect(),
+            objects: Objects(objects.into_iter().map(Arc::new).collect()),
             admits: false,
         }
     }
@@ -30,7 +31,7 @@ impl ClusterView for StaticCluster {
     /// Namespace has.
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         let is = |o: &&Arc<Value>| o["kind"] == "Namespace" && o["metadata"]["name"] == name;
-        let found = self.objects.iter().find(is).cloned();
+        let found = self.objects.0.iter().find(is).cloned();
         Some(found.unwrap_or_else(|| {
             let labels = json!({"kubernetes.io/metadata.name": name});
             json!({"metadata": {"name": name, "labels": labels}}).into()
@@ -39,6 +40,7 @@ impl ClusterView for StaticCluster {
 
     fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
         let cluster_wide = self
+            .objects
             .of_kind(&kind.api_version, &kind.kind)
             .any(|o| o["metadata"].get("namespace").is_none());
         Some(if cluster_wide {
@@ -50,6 +52,7 @@ impl ClusterView for StaticCluster {
 
     fn params(&self, kind: &ParamKind, query: ParamQuery<'_>) -> Vec<Arc<Value>> {
         let found = self
+            .objects
             .of_kind(&kind.api_version, &kind.kind)
             .filter(|object| {
                 let meta = &object["metadata"];
@@ -62,12 +65,12 @@ impl ClusterView for StaticCluster {
         found.cloned().collect()
     }
 
-    fn admit(&self, request: &Request, object: &Value) -> Result<Option<Value>, String> {
+    fn admit(&self, request: &Request, object: &Value) -> Result<Option<Value>, Refusal> {
         if !self.admits {
             return Ok(None);
         }
         let mut admitted = object.clone();
-        built_in::admit(request, &mut admitted, self)?;
+        built_in::admit(request, &mut admitted, &self.objects)?;
         Ok((admitted != *object).then_some(admitted))
     }
 }
@@ -88,36 +91,7 @@ impl StaticCluster {
     ///
     /// # Errors
     /// Fails with the API server's refusal.
-    pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, String> {
-        built_in::admit(request, object, self)
-    }
-
-    pub(crate) fn of_kind(
-        &self,
-        api_version: &str,
-        kind: &str,
-    ) -> impl Iterator<Item = &Arc<Value>> {
-        let is = move |o: &&Arc<Value>| o["apiVersion"] == api_version && o["kind"] == kind;
-        self.objects.iter().filter(is)
-    }
-
-    /// Returns the object of this name.
-    pub(crate) fn object(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Option<Value> {
-        let is = |o: &&Arc<Value>| o["metadata"]["name"] == name && Self::is_in(o, namespace);
-        let found = self.of_kind(api_version, kind).find(is);
-        found.map(|object| (**object).clone())
-    }
-
-    /// Returns whether an object is in the namespace. An object without a namespace counts as in
-    /// every namespace.
-    pub(crate) fn is_in(object: &Value, namespace: Option<&str>) -> bool {
-        let own = object["metadata"]["namespace"].as_str();
-        own.is_none() || own == namespace
+    pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, Refusal> {
+        built_in::admit(request, object, &self.objects)
     }
 }

@@ -7,9 +7,14 @@ use tautline_structured_merge::{Schema, Shape};
 /// The depth in levels below which nothing is checked. It is deeper than any schema nests.
 const MAX_DEPTH: usize = 64;
 
+/// The first fault of an object, with its path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Invalid(pub String);
+
 /// Fails with the first error in `object`. Parts that equal the same parts of `before` are not
 /// checked.
-pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), String> {
+pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), Invalid> {
     value(schema, object, before, &mut Vec::new())
 }
 
@@ -18,7 +23,7 @@ fn value<'a>(
     at: &'a Value,
     before: &Value,
     path: &mut Vec<&'a str>,
-) -> Result<(), String> {
+) -> Result<(), Invalid> {
     // The decoder ignores null.
     if at.is_null() || path.len() > MAX_DEPTH {
         return Ok(());
@@ -35,7 +40,7 @@ fn value<'a>(
         Shape::Any => return Ok(()),
     };
     if !fits {
-        return Err(format!("{}: has a wrong type", shown(path)));
+        return Err(Invalid(format!("{}: has a wrong type", shown(path))));
     }
     match at {
         Value::Object(fields) => {
@@ -47,7 +52,9 @@ fn value<'a>(
                 path.push(name);
                 let Some(inner) = schema.field(name) else {
                     let path = shown(path);
-                    return Err(format!("strict decoding error: unknown field {path:?}"));
+                    return Err(Invalid(format!(
+                        "strict decoding error: unknown field {path:?}"
+                    )));
                 };
                 value(&inner, field, was.unwrap_or(&Value::Null), path)?;
                 path.pop();
@@ -103,7 +110,7 @@ mod tests {
         ];
         for (object, path) in bad {
             for before in [&Value::Null, &good] {
-                let message = check(&schema, &object, before).unwrap_err();
+                let message = check(&schema, &object, before).unwrap_err().to_string();
                 assert!(message.contains(path), "{message}");
             }
             assert_eq!(check(&schema, &object, &object), Ok(()));

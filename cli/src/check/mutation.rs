@@ -134,7 +134,7 @@ fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Res
     let mut request = Request::create(object.clone()).with_context(needed)?;
     let (notes, refusal) = match cluster.admit_new(&request, &mut object) {
         Ok(notes) => (notes, None),
-        Err(message) => (Vec::new(), Some(forbidden(message))),
+        Err(refusal) => (Vec::new(), Some(forbidden(refusal.to_string()))),
     };
     request.object = object.into();
     Ok(Admitted {

@@ -20,7 +20,7 @@ fn offline(mut object: Value, policies: &Policies, cluster: &StaticCluster) -> E
     defaults::complete(&kind, &mut object);
     let mut request = Request::create(object.clone()).unwrap();
     let notes = cluster.admit_new(&request, &mut object);
-    let notes = notes.map_err(|message| (403, message))?;
+    let notes = notes.map_err(|refusal| (403, refusal.to_string()))?;
     assert_eq!(notes, Vec::<String>::new());
     request.object = object.into();
     let outcome = policies.mutate(&request, cluster, &Settings::default());

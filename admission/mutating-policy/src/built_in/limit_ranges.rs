@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 
 use super::text;
 use crate::canonical_quantity::canonical;
-use crate::static_cluster::StaticCluster;
+use crate::objects::Objects;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-pub(super) fn admit(pod: &mut Value, namespace: &str, given: &StaticCluster) {
+pub(super) fn admit(pod: &mut Value, namespace: &str, given: &Objects) {
     for range in given.of_kind("v1", "LimitRange") {
-        if StaticCluster::is_in(range, Some(namespace)) {
+        if Objects::is_in(range, Some(namespace)) {
             apply(pod, &defaults(range));
         }
     }

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::text;
-use crate::static_cluster::StaticCluster;
+use crate::cluster::Refusal;
+use crate::objects::Objects;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1";
 const KIND: &str = "PriorityClass";
@@ -16,9 +17,9 @@ const PREEMPT: &str = "PreemptLowerPriority";
 
 pub(super) fn admit(
     spec: &mut Map<String, Value>,
-    given: &StaticCluster,
+    given: &Objects,
     notes: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let name = text(spec, "priorityClassName").to_owned();
     let class = match name.as_str() {
         "" => Some(default_class(given)),
@@ -41,19 +42,19 @@ pub(super) fn admit(
     if let Some(own) = spec.get("priority").and_then(Value::as_i64)
         && own != value
     {
-        return Err(format!(
+        return Err(Refusal(format!(
             "the integer value of priority ({own}) must not be provided in pod spec; priority \
              admission controller computed {value} from the given PriorityClass name"
-        ));
+        )));
     }
     spec.insert("priority".to_owned(), value.into());
     let policy = class["preemptionPolicy"].as_str().unwrap_or(PREEMPT);
     let own = text(spec, "preemptionPolicy");
     if !own.is_empty() && own != policy {
-        return Err(format!(
+        return Err(Refusal(format!(
             "the string value of PreemptionPolicy ({own}) must not be provided in pod spec; \
              priority admission controller computed {policy} from the given PriorityClass name"
-        ));
+        )));
     }
     spec.insert("preemptionPolicy".to_owned(), policy.into());
     Ok(())
@@ -61,7 +62,7 @@ pub(super) fn admit(
 
 /// Returns the class of pods that do not name one: the default class with the lowest value, or a
 /// class with value 0 if there is no default.
-fn default_class(given: &StaticCluster) -> Value {
+fn default_class(given: &Objects) -> Value {
     let classes = given.of_kind(API_VERSION, KIND);
     let default = classes.filter(|class| class["globalDefault"] == true);
     let lowest = default.min_by_key(|class| class["value"].as_i64());

@@ -4,14 +4,15 @@
 use serde_json::{Map, Value};
 
 use super::{list, text};
-use crate::canonical_quantity::canonicalize;
-use crate::static_cluster::StaticCluster;
+use crate::canonical_quantity::canonical;
+use crate::cluster::Refusal;
+use crate::objects::Objects;
 
 pub(super) fn admit(
     spec: &mut Map<String, Value>,
-    given: &StaticCluster,
+    given: &Objects,
     notes: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let name = text(spec, "runtimeClassName");
     if name.is_empty() {
         return Ok(());
@@ -35,7 +36,7 @@ pub(super) fn admit(
     Ok(())
 }
 
-fn overhead(spec: &mut Map<String, Value>, fixed: &Value) -> Result<(), String> {
+fn overhead(spec: &mut Map<String, Value>, fixed: &Value) -> Result<(), Refusal> {
     let Some(fixed) = fixed.as_object() else {
         return Ok(());
     };
@@ -43,16 +44,13 @@ fn overhead(spec: &mut Map<String, Value>, fixed: &Value) -> Result<(), String> 
         let text = amount
             .as_str()
             .map_or_else(|| amount.to_string(), str::to_owned);
-        (
-            name.clone(),
-            Value::from(canonicalize(&text).unwrap_or(text)),
-        )
+        (name.clone(), Value::from(canonical(&text)))
     };
     let fixed: Map<_, _> = fixed.iter().map(usual).collect();
     let own = spec.get("overhead").and_then(Value::as_object);
     if own.is_some_and(|own| !own.is_empty() && *own != fixed) {
         let message = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
-        return Err(message.to_owned());
+        return Err(Refusal(message.to_owned()));
     }
     if !fixed.is_empty() {
         spec.insert("overhead".to_owned(), fixed.into());
@@ -60,7 +58,7 @@ fn overhead(spec: &mut Map<String, Value>, fixed: &Value) -> Result<(), String> 
     Ok(())
 }
 
-fn node_selector(spec: &mut Map<String, Value>, of_class: &Value) -> Result<(), String> {
+fn node_selector(spec: &mut Map<String, Value>, of_class: &Value) -> Result<(), Refusal> {
     for (key, value) in of_class.as_object().into_iter().flatten() {
         let own = spec.entry("nodeSelector");
         let own = own.or_insert_with(|| Map::new().into());
@@ -68,10 +66,10 @@ fn node_selector(spec: &mut Map<String, Value>, of_class: &Value) -> Result<(), 
             Some(other) if other != value => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let (class, pod) = (text(value), text(other));
-                return Err(format!(
+                return Err(Refusal(format!(
                     "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {class}; \
                      pod.spec.nodeSelector[{key}] = {pod}"
-                ));
+                )));
             }
             _ => own[key] = value.clone(),
         }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{list, push, text};
-use crate::static_cluster::StaticCluster;
+use crate::objects::Objects;
 
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
@@ -18,7 +18,7 @@ const TOKEN_EXPIRATION_SECONDS: i64 = 3607;
 pub(super) fn admit(
     spec: &mut Map<String, Value>,
     namespace: &str,
-    given: &StaticCluster,
+    given: &Objects,
     notes: &mut Vec<String>,
 ) {
     if text(spec, "serviceAccountName").is_empty() {

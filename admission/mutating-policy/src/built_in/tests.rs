@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::static_cluster::StaticCluster;
 
 fn pod(spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"},
@@ -8,7 +9,7 @@ fn pod(spec: Value) -> Value {
 }
 
 /// An object as a cluster with these objects admits it, with what is left out.
-fn admitted(object: Value, given: &[Value]) -> Result<(Value, Vec<String>), String> {
+fn admitted(object: Value, given: &[Value]) -> Result<(Value, Vec<String>), Refusal> {
     let given = StaticCluster::from_iter(given.iter().cloned());
     let request = Request::create(object.clone()).unwrap();
     let mut object = object;
@@ -135,7 +136,9 @@ fn priority_is_that_of_the_class() {
         of(json!({"priorityClassName": "system-node-critical"}))[1],
         2_000_001_000
     );
-    let refused = admitted(pod(json!({"priority": 5})), &[]).unwrap_err();
+    let refused = admitted(pod(json!({"priority": 5})), &[])
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         refused,
         "pods \"a\" is forbidden: the integer value of priority (5) must not be provided in pod \
@@ -210,7 +213,7 @@ fn runtime_class_adds_overhead_and_nodes() {
     expected.as_array_mut().unwrap().push(taint);
     assert_eq!(spec["tolerations"], expected);
     let other = json!({"runtimeClassName": "kata", "nodeSelector": {"runtime": "runc"}});
-    let refused = admitted(pod(other), &given).unwrap_err();
+    let refused = admitted(pod(other), &given).unwrap_err().to_string();
     assert!(
         refused.contains("nodeSelector[runtime] = kata"),
         "{refused}"

@@ -1,5 +1,6 @@
 use super::{Binding, ParamRef, ParamTarget, resources};
-use crate::manifest::{FieldRef, Findings, is_subdomain};
+use crate::manifest::{FieldRef, Findings};
+use tautline_core::dns::is_subdomain;
 
 pub(super) fn read(name: &str, spec: &FieldRef<'_>, found: &mut Findings) -> Option<Binding> {
     spec.object(&["matchResources", "paramRef", "policyName"], found)?;
