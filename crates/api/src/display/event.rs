@@ -1,10 +1,7 @@
-use k8s_openapi::{
-    api::{core::v1 as core, events::v1 as events},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use serde::Serialize;
 
-/// A summary of an event, from the core API or the events API.
+/// A summary of an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventSummary {
     /// The last time at which the event happened.
@@ -22,36 +19,8 @@ pub struct EventSummary {
     pub reporter: String,
 }
 
-impl From<events::Event> for EventSummary {
-    fn from(event: events::Event) -> Self {
-        let series = event.series.as_ref();
-        let times = [
-            series.map(|s| s.last_observed_time.0),
-            event.deprecated_last_timestamp.map(|t| t.0),
-            event.event_time.map(|t| t.0),
-            event.metadata.creation_timestamp.map(|t| t.0),
-        ];
-        let source = event.deprecated_source.and_then(|s| s.component);
-        Self {
-            time: times.into_iter().flatten().next(),
-            type_: event.type_.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            note: event.note.unwrap_or_default(),
-            count: series
-                .map(|s| s.count)
-                .or(event.deprecated_count)
-                .unwrap_or(1),
-            reporter: event
-                .reporting_controller
-                .filter(|c| !c.is_empty())
-                .or(source)
-                .unwrap_or_default(),
-        }
-    }
-}
-
-impl From<core::Event> for EventSummary {
-    fn from(event: core::Event) -> Self {
+impl From<Event> for EventSummary {
+    fn from(event: Event) -> Self {
         let series = event.series.as_ref();
         let times = [
             series.and_then(|s| s.last_observed_time.as_ref().map(|t| t.0)),
@@ -82,16 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_apis_give_equal_summaries() {
-        let new: events::Event = serde_json::from_value(json!({
+    fn events_of_both_apis_give_equal_summaries() {
+        let new: Event = serde_json::from_value(json!({
             "metadata": {"creationTimestamp": "2026-01-02T08:00:00Z"},
             "eventTime": "2026-01-02T09:00:00.000000Z",
             "series": {"count": 3, "lastObservedTime": "2026-01-02T11:00:00.000000Z"},
-            "type": "Warning", "reason": "Violated", "note": "31ms > 20ms",
-            "reportingController": "tautline-controller",
+            "involvedObject": {},
+            "type": "Warning", "reason": "Violated", "message": "31ms > 20ms",
+            "reportingComponent": "tautline-controller",
         }))
         .unwrap();
-        let old: core::Event = serde_json::from_value(json!({
+        let old: Event = serde_json::from_value(json!({
             "metadata": {"creationTimestamp": "2026-01-02T08:00:00Z"},
             "involvedObject": {},
             "lastTimestamp": "2026-01-02T11:00:00Z", "count": 3,
