@@ -1,8 +1,10 @@
 //! Streams to the real provider.
 
-use std::{path::PathBuf, time::Duration};
+use std::{convert::Infallible, path::PathBuf, time::Duration};
 
-use tautline_agent_link::{AgentAuth, Review, Reviewed, Token, TokenReviewer};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tautline_agent_link::{AgentAuth, Token, TokenReviewer};
 use tautline_core::{index::Object, model};
 use tautline_gpu_placement::{
     names::DEVICES_ANNOTATION,
@@ -239,16 +241,24 @@ async fn old_uses_are_not_sent() {
 
 #[tokio::test]
 async fn the_token_proves_the_node() {
-    let review: Review = Arc::new(|token| {
-        let reviewed = Reviewed {
-            authenticated: token == "good",
-            audiences: vec![AUDIENCE.into()],
-            user: "system:serviceaccount:ns:agent".into(),
-            node: Some("n7".into()),
-        };
-        Box::pin(async { Ok(reviewed) })
-    });
-    let reviewer = TokenReviewer::new(AUDIENCE, ("ns", "agent"), review);
+    // An API server that accepts the token "good", of the agent on node n7.
+    let api_server = async |request: http::Request<Body>| {
+        let asked = request.into_body().collect_bytes().await.unwrap();
+        let mut review: Value = serde_json::from_slice(&asked).unwrap();
+        review["status"] = json!({
+            "authenticated": review["spec"]["token"] == "good",
+            "audiences": [AUDIENCE],
+            "user": {
+                "username": "system:serviceaccount:ns:agent",
+                "extra": {"authentication.kubernetes.io/node-name": ["n7"]},
+            },
+        });
+        Ok::<_, Infallible>(http::Response::new(Body::from(
+            review.to_string().into_bytes(),
+        )))
+    };
+    let client = kube::Client::new(tower::service_fn(api_server), "default");
+    let reviewer = TokenReviewer::new(client, AUDIENCE, ("ns", "agent"));
     let auth = AgentAuth {
         tokens: Some(Arc::new(reviewer)),
         ..AgentAuth::default()

@@ -10,7 +10,11 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{EvaluationRequest, Reference, Rule, RuleProvider};
 
 use super::*;
-use crate::{cluster_inventory::Config, provider::GpuSlice, use_store::MAX_REPORT_AGE};
+use crate::{
+    cluster_inventory::Config,
+    provider::GpuSlice,
+    use_store::{MAX_REPORT_AGE, is_stray},
+};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
