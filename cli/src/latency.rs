@@ -24,7 +24,7 @@ pub(crate) enum Command {
         after_help = "Figures of zones are medians over pairs of their nodes.\n\n\
                       Examples:\n  tautline latency matrix\n  tautline latency matrix --by node --zone eu-west-1a\n  \
                       tautline latency matrix --nodes node-1,node-2,node-3\n  \
-                      tautline latency matrix --svg zones.svg"
+                      tautline latency matrix -o svg >zones.svg"
     )]
     Matrix(matrix::Args),
     /// The measurements of a pair of nodes, and the figure that rules get

@@ -118,7 +118,7 @@ pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
     out.push('\n');
     out += &map.legend();
     if !fits(full) {
-        out += "The figures do not fit here: see them with -o json, --svg FILE, a wider terminal, or --nodes A,B,C.\n";
+        out += "The figures do not fit here: see them with -o json, -o svg, a wider terminal, or --nodes A,B,C.\n";
     }
     out
 }

@@ -1,10 +1,7 @@
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use clap::ValueEnum;
 use tautline_latency::report::MatrixReport;
 
 use super::{heat, source::SourceArgs, svg::svg};
@@ -24,13 +21,21 @@ pub(crate) struct Args {
     /// Only these nodes
     #[arg(long, value_name = "A,B,C")]
     nodes: Option<String>,
-    /// Write an SVG file instead (-: standard output)
-    #[arg(long, value_name = "FILE", conflicts_with = "output")]
-    svg: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: MatrixOutput,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MatrixOutput {
+    /// For people
+    #[default]
+    Table,
+    Json,
+    Yaml,
+    /// A picture, with the figures as tooltips
+    Svg,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
@@ -42,11 +47,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let Some(report) = args.source.get::<MatrixReport>("matrix", &fields).await? else {
         return Ok(ExitCode::from(EXIT_NO));
     };
-    match &args.svg {
-        Some(path) => write(path, &svg(&report))?,
-        None => output::print(args.output, &report, |report| {
-            heat::map(report, heat::Canvas::of_stdout())
-        })?,
+    let map = |report: &_| heat::map(report, heat::Canvas::of_stdout());
+    match args.output {
+        MatrixOutput::Table => output::print(Output::Table, &report, map)?,
+        MatrixOutput::Json => output::print(Output::Json, &report, map)?,
+        MatrixOutput::Yaml => output::print(Output::Yaml, &report, map)?,
+        MatrixOutput::Svg => output::write(&svg(&report))?,
     }
     if report.is_empty() {
         note!(
@@ -56,15 +62,4 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn write(path: &Path, svg: &str) -> Result<()> {
-    if path == Path::new("-") {
-        return output::write(svg);
-    }
-    std::fs::File::create(path)
-        .and_then(|mut file| file.write_all(svg.as_bytes()))
-        .with_context(|| format!("{} cannot be written", path.display()))?;
-    note!("wrote {}", path.display());
-    Ok(())
 }

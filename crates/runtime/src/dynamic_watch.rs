@@ -147,7 +147,11 @@ impl DynamicWatcher {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let (selected, beyond) = select_kinds(&named);
-        for (gvk, task) in watches.extract_if(.., |gvk, _| !selected.contains(gvk)) {
+        let named_no_more = watches.keys().filter(|gvk| !selected.contains(gvk));
+        for gvk in named_no_more.cloned().collect::<Vec<_>>() {
+            let Some(task) = watches.remove(&gvk) else {
+                continue;
+            };
             task.abort();
             _ = task.await;
             self.store.reset_dynamic(&gvk.0, &gvk.1, Vec::new());

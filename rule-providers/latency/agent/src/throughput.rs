@@ -215,7 +215,7 @@ mod tests {
         let sink = Arc::new(ThroughputResponder::new(Arc::new(echo)));
         tokio::spawn(crate::tcp::serve(listener, Some(sink), stop.clone()));
         let test = move |echo_id| {
-            let key = pair_key(&signing_key(&secret), 7);
+            let key = pair_key(&signing_key(secret), 7);
             Test {
                 to,
                 key: Arc::new(signing_key(key)),

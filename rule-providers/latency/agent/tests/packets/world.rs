@@ -147,7 +147,7 @@ impl World {
     }
 
     pub fn target(&self, from: usize, to: usize, demand: bool) -> Target {
-        let key = pair_key(&signing_key(&secret(to)), echo_id(from));
+        let key = pair_key(&signing_key(secret(to)), echo_id(from));
         Target {
             node: name(to),
             instance: format!("boot-{to}"),
