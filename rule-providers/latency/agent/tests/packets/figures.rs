@@ -12,10 +12,10 @@ use crate::{
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
 
-/// Within 5 % or 50 us, whichever is larger.
-fn near(nanos: u64, round_trip: Duration) -> bool {
+/// Within 5 % or `least`, whichever is larger.
+fn near(nanos: u64, round_trip: Duration, least: Duration) -> bool {
     let off = Duration::from_nanos(nanos).abs_diff(round_trip);
-    off <= (round_trip / 20).max(50 * US)
+    off <= (round_trip / 20).max(least)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,11 +47,13 @@ async fn sixty_samples_tell_the_delay_through_jitter_and_loss() {
             pair.middle_half_nanos / 1_000
         );
         assert_eq!(pair.state(), State::Measured);
-        assert!(near(pair.p50_nanos, did), "{did:?}: {pair:?}");
+        // A busy machine also keeps the agent waiting before it takes the time.
+        let least = if late < 0.1 { 50 * US } else { 500 * US };
+        assert!(near(pair.p50_nanos, did, least), "{did:?}: {pair:?}");
         assert!(pair.middle_half_nanos > 0, "{pair:?}");
         // Else this machine is too busy to be a network of that delay.
         if late < 0.1 {
-            assert!(near(pair.p50_nanos, *delay), "{delay:?}: {pair:?}");
+            assert!(near(pair.p50_nanos, *delay, least), "{delay:?}: {pair:?}");
             // Of near targets the machine's own waits are as large.
             let told = Duration::from_nanos(pair.middle_half_nanos);
             let alike = half / 3 < told && told < half * 3;
