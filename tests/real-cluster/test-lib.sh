@@ -251,7 +251,7 @@ console_has() {
 
 # Of both extenders, all agents, the records of rounds, and the measured matrix.
 console_knows() {
-    console_has / '"replicas":2' '"agents":3' '"service":"tautline-system/tautline-latency","addresses":2' &&
+    console_has / '"replicas":2' '"agents":3' '"service":"tautline-system/tautline-latency"' '"addresses":2' &&
         console_has /decisions '"rounds":' && console_has /latency '"byBasis":{"measured":3}' &&
         console_has /bindings '"compliance":"Compliant"'
 }
