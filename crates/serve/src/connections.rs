@@ -205,11 +205,6 @@ impl<T> Connections<T> {
         }
     }
 
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

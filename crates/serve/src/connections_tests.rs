@@ -174,7 +174,7 @@ proptest! {
                     }
                 }
             }
-            prop_assert!(table.len() <= most && table.len() == open.len());
+            prop_assert!(table.entries.len() <= most && table.entries.len() == open.len());
             for n in 0..4 {
                 prop_assert!(open.iter().filter(|(_, from, _)| *from == n).count() <= per_source);
             }

@@ -175,7 +175,7 @@ mod tests {
     use tautline_gpu_placement::containers::AgentRequest;
 
     use super::*;
-    use crate::pods::ContainerEntry;
+    use crate::pods::entry::ContainerEntry;
 
     fn inventory(cards: u32) -> NodeInventory {
         let cards = (0..cards).map(|index| InventoryCard {

@@ -15,15 +15,12 @@ use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 use tautline_gpu_placement::node_inventory::NodeInventory;
 use tokio::{sync::watch, time};
 
+pub(crate) use self::start::{Give, Refusal};
 use self::{
     allocations::Reader,
     ids::{Counted, Pool},
     registration::Registration,
     start::Starter,
-};
-pub(crate) use self::{
-    holders::PodRef,
-    start::{Give, Refusal},
 };
 use crate::{cdi::OwnSpecs, channels::set, kubelet::device_plugin::Device, metrics::Metrics};
 

@@ -15,11 +15,11 @@ use crate::{
     assignment::{self, AssignmentError, Part, assign, find_card},
     cdi::{CardSpecs, Edits, VISIBLE, VOID},
     channels::Failure,
-    device_plugin::{Give, PodRef, Refusal},
+    device_plugin::{Give, Refusal},
     limits::{self, Mode, Settings},
     mig::Instances,
     occupancy::{Occupant, fits},
-    pods::{PodEntry, Pods},
+    pods::{PodEntry, PodRef, Pods},
 };
 
 /// The longest time that the start of a container waits for the pod, its record and free cards.

@@ -1,8 +1,8 @@
 //! The pods of this node, kept up to date by a watch.
 
-mod entry;
+pub(crate) mod entry;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,11 +17,23 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-#[cfg(test)]
-pub(crate) use entry::ContainerEntry;
 pub(crate) use entry::{PodEntry, has_nvidia_cards};
 
-use crate::device_plugin::PodRef;
+/// A pod of the node, by the name or the UID that the kubelet reports.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PodRef {
+    Name { namespace: String, name: String },
+    Uid(String),
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name { namespace, name } => write!(f, "{namespace}/{name}"),
+            Self::Uid(uid) => write!(f, "with UID {uid}"),
+        }
+    }
+}
 
 /// The pods of this node.
 #[derive(Debug, Default)]
@@ -156,32 +168,31 @@ impl Pods {
 }
 
 #[cfg(test)]
-impl Pods {
-    /// Creates a store with these pods.
-    pub fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
-        let store = Arc::new(Self::default());
-        for pod in pods {
-            store.put(pod);
-        }
-        store.0.send_modify(|known| known.complete = true);
-        store
-    }
-
-    /// Adds or changes a pod.
-    pub fn put(&self, pod: PodEntry) {
-        let uid = Arc::clone(&pod.api_uid);
-        self.0
-            .send_modify(|known| _ = known.pods.insert(uid, Arc::new(pod)));
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use serde_json::json;
 
     use super::*;
+
+    impl Pods {
+        /// Creates a store with these pods.
+        pub(crate) fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
+            let store = Arc::new(Self::default());
+            for pod in pods {
+                store.put(pod);
+            }
+            store.0.send_modify(|known| known.complete = true);
+            store
+        }
+
+        /// Adds or changes a pod.
+        pub(crate) fn put(&self, pod: PodEntry) {
+            let uid = Arc::clone(&pod.api_uid);
+            self.0
+                .send_modify(|known| _ = known.pods.insert(uid, Arc::new(pod)));
+        }
+    }
 
     fn pod(uid: &str, name: &str, record: Option<&str>, deleted: bool) -> Pod {
         let annotations = record.map(|r| json!({"tautline.io/gpu-devices": r}));

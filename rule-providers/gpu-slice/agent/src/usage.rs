@@ -167,7 +167,7 @@ mod tests {
     use tautline_nvml::{Card, Process};
 
     use super::*;
-    use crate::pods::{ContainerEntry, PodEntry};
+    use crate::pods::{PodEntry, entry::ContainerEntry};
 
     const MIB: u64 = 1 << 20;
 

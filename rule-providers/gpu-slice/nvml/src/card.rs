@@ -9,7 +9,11 @@ use tautline_nvml::{Card, Process, family};
 
 use crate::health::Health;
 use crate::topology::{Remote, pci_address};
-use crate::{mig, processes, raw};
+use crate::{
+    mig,
+    processes::{self, supported},
+    raw,
+};
 
 /// The number of NVLinks of a card that NVML numbers.
 const MAX_LINKS: u32 = 18;
@@ -151,20 +155,6 @@ impl<'n> Seen<'n> {
     }
 }
 
-/// Returns the value; `None` if the card or its driver does not have it.
-pub fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(
-            NvmlError::NotSupported
-            | NvmlError::NoPermission
-            | NvmlError::FailedToLoadSymbol(_)
-            | NvmlError::UnexpectedVariant(_),
-        ) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Returns the NUMA node of a card, from NVML or else from Linux.
 fn numa(device: &Device<'_>, pci: &str) -> Option<u32> {
     let nodes = device.memory_affinity(1, SCOPE_NODE).unwrap_or_default();
@@ -196,15 +186,4 @@ fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
         }
     }
     Ok(remotes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_that_a_card_lacks_are_no_error() {
-        assert_eq!(supported::<()>(Err(NvmlError::NotSupported)).unwrap(), None);
-        assert!(supported::<()>(Err(NvmlError::GpuLost)).is_err());
-    }
 }

@@ -6,8 +6,6 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use tautline_nvml::Process;
 
-use crate::card::supported;
-
 /// Returns the processes with memory on a card: compute, graphics, and clients of MPS.
 ///
 /// `since` is the time of the last utilization sample, in microseconds, and is updated.
@@ -29,6 +27,20 @@ pub fn read(device: &Device<'_>, uuid: &str, since: &mut u64) -> Result<Vec<Proc
         sm_milli: busy.get(&pid).copied().unwrap_or_default(),
     };
     Ok(memory.into_iter().map(process).collect())
+}
+
+/// Returns the value; `None` if the card or its driver does not have it.
+pub fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            NvmlError::NotSupported
+            | NvmlError::NoPermission
+            | NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::UnexpectedVariant(_),
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns an empty list if the driver does not have the list.
@@ -72,6 +84,12 @@ fn busy(samples: &[ProcessUtilizationSample], since: &mut u64) -> HashMap<u32, u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_a_card_lacks_are_no_error() {
+        assert_eq!(supported::<()>(Err(NvmlError::NotSupported)).unwrap(), None);
+        assert!(supported::<()>(Err(NvmlError::GpuLost)).is_err());
+    }
 
     fn sample(pid: u32, timestamp: u64, sm_util: u32) -> ProcessUtilizationSample {
         ProcessUtilizationSample {

@@ -1,28 +1,9 @@
 //! Finds the container that holds a set of device IDs. The functions are pure.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    fmt,
-};
+use std::collections::{BTreeSet, HashSet};
 
 use super::{allocations::Allocations, checkpoint::Entry, ids::Counted};
-use crate::kubelet::pod_resources::ContainerResources;
-
-/// A pod of the node, by the name or the UID that the kubelet reports.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum PodRef {
-    Name { namespace: String, name: String },
-    Uid(String),
-}
-
-impl fmt::Display for PodRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name { namespace, name } => write!(f, "{namespace}/{name}"),
-            Self::Uid(uid) => write!(f, "with UID {uid}"),
-        }
-    }
-}
+use crate::{kubelet::pod_resources::ContainerResources, pods::PodRef};
 
 /// The containers that hold a set of device IDs, and their pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,13 +18,14 @@ use tonic::Status;
 
 use super::{
     allocations::Asker,
-    holders::{Holder, PodRef, held_by, holder},
+    holders::{Holder, held_by, holder},
     ids::{Counted, token},
 };
 use crate::{
     cdi::{Edits, OWN_KIND, OwnSpecs, VISIBLE, VOID},
     kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse},
     metrics::Metrics,
+    pods::PodRef,
 };
 
 /// The reason why a container gets no cards.

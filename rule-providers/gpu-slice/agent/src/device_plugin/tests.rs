@@ -12,10 +12,11 @@ use tokio::{
 };
 
 use self::fake_kubelet::FakeKubelet;
-use super::{DevicePlugin, Give, PodRef, Refusal, allocations::Reader, start::Starter};
+use super::{DevicePlugin, Give, Refusal, allocations::Reader, start::Starter};
 use crate::{
     cdi::{Edits, Mount, OwnSpecs},
     metrics::Metrics,
+    pods::PodRef,
 };
 
 const MILLI: &str = "tautline.io/gpu-milli";

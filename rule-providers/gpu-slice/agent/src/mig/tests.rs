@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::{
     cdi::{CardSpecs, VISIBLE},
-    device_plugin::{Give, PodRef},
+    device_plugin::Give,
     giver::Giver,
     limits::{Mode, Settings},
-    pods::{ContainerEntry, PodEntry},
+    pods::{PodEntry, PodRef, entry::ContainerEntry},
     reader::Calls,
 };
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tautline_core::model::Node;
 
-use super::{Card, CardPool, read::MAX_CARDS};
+use super::{Card, CardPool, assign::MAX_CARDS};
 use crate::{
     node_inventory::{INVENTORY_ANNOTATION, InventoryCard, MILLI_RESOURCE, NodeInventory},
     shape::{CARD_MILLI, CardKind, SharingMode},

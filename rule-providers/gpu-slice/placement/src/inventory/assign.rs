@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use tautline_core::model::{Pod, key};
 
-use super::{Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
+use super::{Card, CardPool, Holder, PodReservation};
 use crate::{
     containers::AgentRequest,
     device_annotation::{self, AnnotationError, CardShare},
@@ -14,6 +14,9 @@ use crate::{
     node_capacity::NodeCapacity,
     shape::{CARD_MILLI, Shape},
 };
+
+/// The maximum number of cards of a node; a larger number is a mistake in a label.
+pub(super) const MAX_CARDS: i64 = 1_024;
 
 /// The cards that a pod's annotation names on a node without an agent; `None`: the pod has no such
 /// annotation.

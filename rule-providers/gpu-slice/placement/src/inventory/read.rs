@@ -4,7 +4,7 @@ use tautline_core::model::{Node, Pod};
 
 use super::{
     Card, CardPool, CountedResource, Inventory, UNHEALTHY, agent,
-    assign::{self, pack},
+    assign::{self, MAX_CARDS, pack},
 };
 use crate::{
     device_annotation::CardShare,
@@ -15,8 +15,6 @@ use crate::{
     shape::{CARD_MILLI, CardKind, SharingMode, units_milli},
 };
 
-/// The maximum number of cards of a node; a larger number is a mistake in a label.
-pub(super) const MAX_CARDS: i64 = 1_024;
 /// The free amount of an unlisted resource, in thousandths: practically unlimited.
 const UNLISTED_MILLI: i64 = i64::MAX / 4;
 
