@@ -128,6 +128,15 @@ fn providers() -> ProviderClient {
     ProviderClient::new(ClientConfig::single_tenant(), Metrics::default()).unwrap()
 }
 
+/// A client that does not ask again because this machine is busy.
+fn patient() -> ProviderClient {
+    let config = ClientConfig {
+        deadline: Duration::from_secs(60),
+        ..ClientConfig::single_tenant()
+    };
+    ProviderClient::new(config, Metrics::default()).unwrap()
+}
+
 async fn plan(providers: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
     plan_on(providers, snapshot, &["n1", "n2"]).await
 }
@@ -237,7 +246,7 @@ async fn calls_use_ready_addresses_in_turn() {
         ("127.0.0.1", run_a.address.port()),
         ("127.0.0.1", run_b.address.port()),
     ]);
-    let providers = providers();
+    let providers = patient();
     for _ in 0..20 {
         assert_eq!(code(&plan(&providers, &snapshot).await), "OK");
     }
@@ -260,13 +269,7 @@ async fn evaluate_uses_the_same_replica() {
         ("127.0.0.1", a.address.port()),
         ("127.0.0.1", b.address.port()),
     ]);
-    // A short deadline would call the other replica too while this machine is busy.
-    let config = ClientConfig {
-        deadline: Duration::from_secs(60),
-        ..ClientConfig::single_tenant()
-    };
-    let providers = ProviderClient::new(config, Metrics::default()).unwrap();
-    let service = snapshot.service("ns", "p").unwrap();
+    let (providers, service) = (patient(), snapshot.service("ns", "p").unwrap());
     let mut by = [0, 0];
     for pod in 0..20 {
         let before = counts.each_ref().map(Counting::calls);
@@ -416,7 +419,7 @@ async fn unavailable_allocator_still_gives_costs() {
         .await
         .unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let providers = providers();
+    let providers = patient();
     let question = PlanningQuestion {
         subject: PodIdentity {
             namespace: "ns".into(),

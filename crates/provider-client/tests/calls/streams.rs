@@ -166,7 +166,14 @@ fn costs(round: &PlanningRound) -> Vec<Option<i64>> {
 async fn costs_are_there_before_the_next_pod_asks() {
     let provider = Ahead::default();
     let running = testkit::start(provider.clone()).await.unwrap();
-    let (providers, mut index) = (providers(), index_of(running.address.port()));
+    // It waits for costs on their way while this machine is busy.
+    let config = ClientConfig {
+        streams: true,
+        deadline: Duration::from_secs(60),
+        ..ClientConfig::single_tenant()
+    };
+    let providers = ProviderClient::new(config, Metrics::default()).unwrap();
+    let mut index = index_of(running.address.port());
     let first = plan(&providers, &index).await;
     assert_eq!(costs(&first), [Some(1); 3]);
     assert!(!is_streamed(&first));
