@@ -15,6 +15,7 @@ macro_rules! mirrors {
         $visibility struct $name { $($(#[$of_field])* $field: $type,)* }
 
         impl From<$name> for $whole {
+            // A type may have all fields of the whole.
             #[allow(clippy::needless_update)]
             fn from(of: $name) -> Self {
                 Self {
