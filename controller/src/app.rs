@@ -127,7 +127,7 @@ impl App {
 
         let watch_bindings = |tasks: &mut Tasks, name| {
             let (events, bindings) = mpsc::channel(BINDING_EVENT_CAPACITY);
-            spawn_until_stop(tasks, name, watch_bindings::run(client.clone(), events));
+            tasks.spawn_until_stop(name, watch_bindings::run(client.clone(), events));
             bindings
         };
         let bindings = watch_bindings(tasks, "watch constraintpolicybindings");
@@ -138,12 +138,12 @@ impl App {
         let run = release::run(Arc::clone(&context), stop.clone());
         spawn(tasks, "underlay releases", run);
         if context.config.advertise_gate {
-            spawn_until_stop(tasks, "gate", gate::run(Arc::clone(&context)));
+            tasks.spawn_until_stop("gate", gate::run(Arc::clone(&context)));
         }
         if context.config.open_reports {
             let bindings = watch_bindings(tasks, "watch constraintpolicybindings for reports");
             let run = open_reports::run(Arc::clone(&context), bindings);
-            spawn_until_stop(tasks, "open reports", run);
+            tasks.spawn_until_stop("open reports", run);
         }
         if context.config.requeue_pods {
             let requeue = PodRequeue {
@@ -185,14 +185,6 @@ fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 
     tasks.spawn(name, async move {
         task.await;
         Ok(())
-    });
-}
-
-/// Spawns a task that may be dropped at any await point when the process stops.
-fn spawn_until_stop(tasks: &mut Tasks, name: &str, task: impl Future + Send + 'static) {
-    let stop = tasks.stop_token();
-    spawn(tasks, name, async move {
-        _ = stop.run_until_cancelled(task).await;
     });
 }
 

@@ -141,7 +141,7 @@ impl App {
                 client: self.client.clone(),
                 events: Arc::clone(&self.events),
             };
-            watches::spawn_until_stop(tasks, "ungated pods", ungated.run());
+            tasks.spawn_until_stop("ungated pods", ungated.run());
         }
         let changes = governed::Changes {
             gate: self.config.governed,
@@ -236,7 +236,7 @@ fn certificates(
         trusted_sender,
         metrics.clone(),
     );
-    watches::spawn_until_stop(tasks, "webhook configurations", write);
+    tasks.spawn_until_stop("webhook configurations", write);
     match &config.certificate {
         Certificate::Files(files) => {
             let alpn = vec!["http/1.1"];

@@ -22,15 +22,6 @@ const SLICE_POLICY_START_TIMEOUT: Duration = Duration::from_secs(10);
 /// the server.
 const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Spawns a task that may be dropped at any await point when the process stops.
-pub(crate) fn spawn_until_stop(tasks: &mut Tasks, name: &str, task: impl Future + Send + 'static) {
-    let stop = tasks.stop_token();
-    tasks.spawn(name, async move {
-        stop.run_until_cancelled(task).await;
-        Ok(())
-    });
-}
-
 pub(crate) fn slice_policy(
     config: &Config,
     client: &Client,
@@ -40,7 +31,7 @@ pub(crate) fn slice_policy(
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.policy_namespace);
     let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
-    spawn_until_stop(tasks, "slice policy", async move {
+    tasks.spawn_until_stop("slice policy", async move {
         let timeout = async {
             tokio::time::sleep(SLICE_POLICY_START_TIMEOUT).await;
             ready.done(SLICE_POLICY);
@@ -78,15 +69,15 @@ pub(crate) fn mutation_policies(
     });
     let of = Arc::clone(&cluster);
     let watch = async move { of.watch_namespaces().await };
-    spawn_until_stop(tasks, "watch namespaces", watch);
+    tasks.spawn_until_stop("watch namespaces", watch);
     let of = Arc::clone(&cluster);
     let refresh = async move { of.schemas.keep_fresh().await };
-    spawn_until_stop(tasks, "types", refresh);
+    tasks.spawn_until_stop("types", refresh);
     let (of, client, active) = (Arc::clone(&cluster), client.clone(), store.changes());
     let watch = async move { of.params.watch_kinds(client, active).await };
-    spawn_until_stop(tasks, "parameters", watch);
+    tasks.spawn_until_stop("parameters", watch);
     let (of, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
-    spawn_until_stop(tasks, "parameters at start", async move {
+    tasks.spawn_until_stop("parameters at start", async move {
         // Before the parameters are listed, policies with failurePolicy Fail would refuse requests.
         let params = &of.params;
         params

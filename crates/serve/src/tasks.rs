@@ -29,6 +29,15 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) });
     }
 
+    /// Spawns a task that may be dropped at any await point when the process stops.
+    pub fn spawn_until_stop(&mut self, name: &str, task: impl Future + Send + 'static) {
+        let stop = self.stop_token();
+        self.spawn(name, async move {
+            stop.run_until_cancelled(task).await;
+            Ok(())
+        });
+    }
+
     /// Waits until `until` completes or a task ends early, then stops all tasks.
     ///
     /// # Errors
