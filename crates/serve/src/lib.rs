@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod accept;
 pub mod admin;
 mod connection;
 mod connections;
