@@ -15,6 +15,7 @@ mod answer;
 mod calls;
 mod config;
 mod cost_changes;
+mod cost_streams;
 mod gate;
 mod pages;
 pub mod reservations;

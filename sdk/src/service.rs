@@ -24,8 +24,8 @@ use tower::service_fn;
 
 use crate::{
     Allocator, AllocatorError, CostAnswer, CostRequest, EvaluationRequest, ReservationRef,
-    ReservationRequest, RuleProvider, answer::CostCodec, calls::time_left, gate::Gate,
-    types::reference, watch_costs::CostStreams,
+    ReservationRequest, RuleProvider, answer::CostCodec, calls::time_left,
+    cost_streams::CostStreams, gate::Gate, types::reference,
 };
 
 /// The maximum size of a request, which fits 100,000 node names of 63 bytes.

@@ -4,15 +4,12 @@
 mod questions;
 
 use std::{
-    collections::HashMap,
     future::ready,
     mem,
-    net::IpAddr,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
 use prost::Message;
 use tautline_proto::ruleprovider as wire;
 use tokio::{
@@ -27,10 +24,6 @@ use crate::{
     CostAnswer, CostChanges, CostRequest, RuleProvider, gate::caught, service::RuleService,
 };
 
-/// The maximum number of streams at once.
-const MAX_STREAMS: usize = 16;
-/// The maximum number of streams of one address, so that a stranger leaves some to the extenders.
-const MAX_OF_ADDRESS: usize = 8;
 /// The time between two signs of life.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// The deadline that a provider receives: the costs of other questions wait.
@@ -44,33 +37,6 @@ const MAX_READ: usize = 256;
 /// The time after a broken stream in which its pods still count, since their Bindings may be in
 /// progress.
 const BINDING_GRACE: Duration = Duration::from_secs(2);
-
-/// The streams of a server.
-#[derive(Debug, Default)]
-pub(crate) struct CostStreams {
-    /// The address of each stream. A stream is open while its permit exists.
-    open: Mutex<Vec<(Option<IpAddr>, Weak<()>)>>,
-    /// The stream that has placed each pod, by UID.
-    placed: Mutex<HashMap<String, Weak<()>>>,
-}
-
-impl CostStreams {
-    /// Admits a stream of an address within the bounds, and returns its permit.
-    fn admit(&self, address: Option<IpAddr>) -> Result<Arc<()>, Status> {
-        let mut open = self.open.lock();
-        open.retain(|(_, stream)| stream.strong_count() > 0);
-        let of_address = open.iter().filter(|(from, _)| *from == address).count();
-        if open.len() >= MAX_STREAMS || of_address >= MAX_OF_ADDRESS {
-            let what = format!(
-                "too many streams of WatchCosts: {MAX_STREAMS}, and {MAX_OF_ADDRESS} of one address"
-            );
-            return Err(Status::resource_exhausted(what));
-        }
-        let permit = Arc::new(());
-        open.push((address, Arc::downgrade(&permit)));
-        Ok(permit)
-    }
-}
 
 type Updates = ReceiverStream<Result<wire::CostUpdate, Status>>;
 
