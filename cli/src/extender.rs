@@ -3,7 +3,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::{Result, bail};
 use tautline_certificates::{Ca, Times};
 use tautline_core::{answer::AnswerMode, model::ProviderUnavailable, trust::AllocatorKeys};
-use tautline_provider_client::{ClientConfig, client::ALLOCATOR_ANNOTATIONS};
+use tautline_provider_client::{ClientConfig, config::ALLOCATOR_ANNOTATIONS};
 use tautline_runtime::{cluster_store::ClusterStore, http::Limits, tls::ServerFiles};
 use tautline_scheduler_extender::{App, Certificate, Config};
 

@@ -4,7 +4,7 @@ use tautline_core::{
     providers::ExternalNames,
     trust::{KeyPattern, OWN_NAMESPACE, TrustedNamespaces},
 };
-use tautline_provider_client::{ClientConfig, client::SHARED_ANNOTATIONS};
+use tautline_provider_client::{ClientConfig, config::SHARED_ANNOTATIONS};
 use tautline_runtime::tls::ClientFiles;
 
 use crate::{

@@ -1,95 +1,31 @@
-//! The configuration and the state of the calls to providers, and the choice of a rule's provider.
+//! The state of the calls to providers, and the choice of a rule's provider.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use tautline_core::{
     Snapshot,
-    model::{ProviderUnavailable, Service},
+    index::FlightEvent,
+    model::{Pod, Service},
     planning::fnv1a_64,
-    providers::{self, ExternalNames},
-    trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
+    providers::{self, Address, PROVIDER_PORT},
 };
 use tautline_proto::ruleprovider::{EvaluateRequest, EvaluateResponse};
-use tautline_runtime::tls::ClientFiles;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    budget::Budgets, call::CallOptions, error::CallError, metrics::Metrics, pool::Pool,
-    status::LastCalls, streams::Streams,
+    budget::Budgets,
+    call::CallOptions,
+    config::ClientConfig,
+    error::CallError,
+    hedge::time_until,
+    metrics::Metrics,
+    pool::{Endpoints, Pool},
+    question::provider_name,
+    status::{AddressStatus, LastCalls, MAX_ADDRESSES, MAX_PROVIDERS, ProviderStatus, micros},
+    streams::Streams,
 };
 
 const EVALUATE: &str = "/ruleprovider.RuleProvider/Evaluate";
-
-/// The configuration of a [`ProviderClient`].
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// The deadline of one call, including a retry.
-    pub deadline: Duration,
-    /// The deadline of one call to an underlay controller.
-    pub underlay_deadline: Duration,
-    /// The maximum size of one answer, in bytes.
-    pub max_answer_bytes: usize,
-    /// The namespaces whose providers serve all namespaces.
-    pub trusted: TrustedNamespaces,
-    /// The allowed hosts of providers of type ExternalName.
-    pub external_names: ExternalNames,
-    /// The pod annotations that providers of other namespaces may read.
-    pub shared_annotations: Vec<KeyPattern>,
-    /// The annotations that allocators may write on pods.
-    pub allocator_annotations: Vec<AllocatorKeys>,
-    /// The maximum percentage of kube-scheduler's time for one namespace's untrusted providers;
-    /// `None` for callers that kube-scheduler does not wait for.
-    pub scheduler_share_percent: Option<u8>,
-    /// The effect of a rule without a provider, for offers that do not set it. With `None` a rule
-    /// with a limit rejects, and other rules are ignored.
-    pub provider_unavailable: Option<ProviderUnavailable>,
-    /// True if the client opens streams of costs to the providers of trusted namespaces, for pods
-    /// that kube-scheduler waits for.
-    pub streams: bool,
-    /// The TLS files for providers that require TLS.
-    pub tls: ClientFiles,
-}
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            deadline: Duration::from_millis(500),
-            underlay_deadline: Duration::from_secs(3),
-            max_answer_bytes: 8 << 20,
-            trusted: TrustedNamespaces::default(),
-            external_names: ExternalNames::Off,
-            shared_annotations: SHARED_ANNOTATIONS.map(KeyPattern::from).into(),
-            allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
-            scheduler_share_percent: None,
-            provider_unavailable: None,
-            streams: false,
-            tls: ClientFiles::default(),
-        }
-    }
-}
-
-impl ClientConfig {
-    /// The configuration for a single tenant, which trusts every Service and allows every host.
-    pub fn single_tenant() -> Self {
-        Self {
-            trusted: TrustedNamespaces::all(),
-            external_names: ExternalNames::Any,
-            allocator_annotations: vec!["*".into()],
-            ..Self::default()
-        }
-    }
-}
-
-/// The default of [`ClientConfig::shared_annotations`]: the annotations of Tautline's groups, and
-/// those that gpu-slice reads.
-pub const SHARED_ANNOTATIONS: [&str; 4] = [
-    "tautline.io/*",
-    "constraint.ciena.com/*",
-    "nvidia.com/*",
-    "alibabacloud.com/gpu-*",
-];
-/// The default of [`ClientConfig::allocator_annotations`].
-pub const ALLOCATOR_ANNOTATIONS: [&str; 1] = ["tautline.io/gpu-*"];
 
 /// Finds and calls providers. Cheap to clone; clones share all state.
 #[derive(Clone, Debug)]
@@ -97,11 +33,11 @@ pub struct ProviderClient(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub config: ClientConfig,
-    pub pool: Pool,
+    pub config: Arc<ClientConfig>,
+    pub pool: Arc<Pool>,
     pub metrics: Metrics,
     pub last_calls: LastCalls,
-    pub streams: Streams,
+    pub streams: Arc<Streams>,
     /// The budgets for waits for providers.
     pub budgets: Option<Budgets>,
     /// The budgets for waits for pods.
@@ -114,7 +50,9 @@ impl ProviderClient {
     /// # Errors
     /// A TLS file cannot be read.
     pub fn new(config: ClientConfig, metrics: Metrics) -> Result<Self, std::io::Error> {
-        let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
+        let pool = Arc::new(Pool::new(config.tls.clone(), metrics.open.clone())?);
+        let config = Arc::new(config);
+        let streams = Streams::new(Arc::clone(&config), Arc::clone(&pool), metrics.clone());
         let budgets = || config.scheduler_share_percent.map(Budgets::new);
         let (budgets, wait_budgets) = (budgets(), budgets());
         Ok(Self(Arc::new(Inner {
@@ -122,7 +60,7 @@ impl ProviderClient {
             pool,
             metrics,
             last_calls: LastCalls::default(),
-            streams: Streams::default(),
+            streams: Arc::new(streams),
             budgets,
             wait_budgets,
         })))
@@ -195,6 +133,65 @@ impl ProviderClient {
         };
         let answered = self.call(options, snapshot, service, &message).await;
         answered.map_err(|failure| self.hide_details(service, failure.error))
+    }
+
+    /// Tells providers about the events of pods in flight. `take` returns the events since the last
+    /// call.
+    pub fn follow_flights(&self, snapshot: &Snapshot, take: impl FnOnce() -> Vec<FlightEvent>) {
+        let message = |service: &Service, pod: &Pod| self.in_flight_pod(service, pod);
+        self.0.streams.follow_flights(snapshot, take, message);
+    }
+
+    /// The Services of all rules of policies, sorted by rule and Service, and at most 256.
+    pub fn provider_statuses(&self, snapshot: &Snapshot) -> Vec<ProviderStatus> {
+        let rules = snapshot.policies().flat_map(|policy| &policy.rules);
+        let rules: BTreeSet<Arc<str>> = rules.map(|rule| Arc::clone(&rule.name)).collect();
+        let mut all = Vec::new();
+        for rule in rules {
+            let mut services: Vec<&Arc<Service>> = snapshot.providers(&rule).iter().collect();
+            services.sort_by_key(|s| (&s.namespace, &s.name));
+            if services.is_empty() {
+                all.push(ProviderStatus {
+                    rule: rule.to_string(),
+                    ..ProviderStatus::default()
+                });
+            }
+            for service in services {
+                all.push(self.provider_status(snapshot, &rule, service));
+            }
+            if all.len() >= MAX_PROVIDERS {
+                break;
+            }
+        }
+        all.truncate(MAX_PROVIDERS);
+        all
+    }
+
+    fn provider_status(
+        &self,
+        snapshot: &Snapshot,
+        rule: &Arc<str>,
+        service: &Arc<Service>,
+    ) -> ProviderStatus {
+        let endpoints = Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT);
+        let status = |address: &Address| {
+            let known = self.0.pool.known(address, &endpoints);
+            let retry_in = known.and_then(|known| known.open_until()).map(time_until);
+            AddressStatus {
+                address: address.to_string(),
+                breaker_open: retry_in.is_some(),
+                retry_in_micros: retry_in.map(micros),
+            }
+        };
+        let addresses = endpoints.addresses.iter().take(MAX_ADDRESSES);
+        let name = provider_name(service);
+        ProviderStatus {
+            rule: rule.to_string(),
+            service: Some(name.to_string()),
+            trusted: self.trusts(service),
+            addresses: addresses.map(status).collect(),
+            last_call: self.0.last_calls.get(rule, name),
+        }
     }
 }
 

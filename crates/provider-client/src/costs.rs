@@ -71,7 +71,7 @@ impl ProviderClient {
         let is_streamed = self.config().streams && question.scheduler_waits;
         if is_streamed && self.trusts(service) && is_like_others() {
             let key = head.encode_to_vec().into();
-            let found = self.streamed_costs(
+            let found = self.0.streams.costs(
                 snapshot,
                 (service, provider),
                 (&key, &subject.uid),

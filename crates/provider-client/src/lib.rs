@@ -15,8 +15,9 @@
 pub mod allocate;
 mod budget;
 mod call;
-pub mod client;
+mod client;
 mod codec;
+pub mod config;
 mod connection;
 mod costs;
 mod error;
@@ -29,9 +30,10 @@ pub mod status;
 mod streams;
 mod underlay;
 
-pub use client::{ClientConfig, ProviderClient};
+pub use client::ProviderClient;
 #[doc(hidden)]
 pub use codec::fuzz_answer;
+pub use config::ClientConfig;
 pub use error::CallError;
 pub use metrics::Metrics;
 pub use planning_round::{PlanningRound, RuleRecord};

@@ -2,25 +2,16 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
-use tautline_core::{
-    Snapshot,
-    model::Service,
-    providers::{Address, PROVIDER_PORT},
-};
-
-use crate::{client::ProviderClient, hedge::time_until, pool::Endpoints, question::provider_name};
-
 /// The maximum number of providers with a last call, and of providers in a list.
-const MAX_PROVIDERS: usize = 256;
+pub(crate) const MAX_PROVIDERS: usize = 256;
 /// The maximum number of a Service's addresses in a status.
-const MAX_ADDRESSES: usize = 16;
+pub(crate) const MAX_ADDRESSES: usize = 16;
 /// The age from which a last call is removed to make room.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
@@ -91,63 +82,9 @@ impl LastCalls {
         }
     }
 
-    fn get(&self, rule: &Arc<str>, provider: Arc<str>) -> Option<CallStatus> {
+    pub(crate) fn get(&self, rule: &Arc<str>, provider: Arc<str>) -> Option<CallStatus> {
         let found = self.0.get(&(Arc::clone(rule), provider));
         found.map(|call| call.clone())
-    }
-}
-
-impl ProviderClient {
-    /// The Services of all rules of policies, sorted by rule and Service, and at most 256.
-    pub fn provider_statuses(&self, snapshot: &Snapshot) -> Vec<ProviderStatus> {
-        let rules = snapshot.policies().flat_map(|policy| &policy.rules);
-        let rules: BTreeSet<Arc<str>> = rules.map(|rule| Arc::clone(&rule.name)).collect();
-        let mut all = Vec::new();
-        for rule in rules {
-            let mut services: Vec<&Arc<Service>> = snapshot.providers(&rule).iter().collect();
-            services.sort_by_key(|s| (&s.namespace, &s.name));
-            if services.is_empty() {
-                all.push(ProviderStatus {
-                    rule: rule.to_string(),
-                    ..ProviderStatus::default()
-                });
-            }
-            for service in services {
-                all.push(self.provider_status(snapshot, &rule, service));
-            }
-            if all.len() >= MAX_PROVIDERS {
-                break;
-            }
-        }
-        all.truncate(MAX_PROVIDERS);
-        all
-    }
-
-    fn provider_status(
-        &self,
-        snapshot: &Snapshot,
-        rule: &Arc<str>,
-        service: &Arc<Service>,
-    ) -> ProviderStatus {
-        let endpoints = Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT);
-        let status = |address: &Address| {
-            let known = self.0.pool.known(address, &endpoints);
-            let retry_in = known.and_then(|known| known.open_until()).map(time_until);
-            AddressStatus {
-                address: address.to_string(),
-                breaker_open: retry_in.is_some(),
-                retry_in_micros: retry_in.map(micros),
-            }
-        };
-        let addresses = endpoints.addresses.iter().take(MAX_ADDRESSES);
-        let name = provider_name(service);
-        ProviderStatus {
-            rule: rule.to_string(),
-            service: Some(name.to_string()),
-            trusted: self.trusts(service),
-            addresses: addresses.map(status).collect(),
-            last_call: self.0.last_calls.get(rule, name),
-        }
     }
 }
 

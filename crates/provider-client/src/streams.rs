@@ -20,7 +20,7 @@ use tautline_core::{
         FlightEvent,
         node_indexes::{IndexChanges, NodeIndexes},
     },
-    model::{EndpointSlice, Service},
+    model::{EndpointSlice, Pod, Service},
     nodes::NodeSet,
     planning::Costs,
     providers::PROVIDER_PORT,
@@ -35,7 +35,12 @@ use self::{
     placements::Placements,
     stream::{CostStream, Lookup},
 };
-use crate::{CallError, client::ProviderClient, pool::Endpoints};
+use crate::{
+    CallError,
+    config::ClientConfig,
+    metrics::Metrics,
+    pool::{Endpoints, Pool},
+};
 
 /// Filter waits for costs on their way for the deadline of a call, divided by this.
 const WAIT_DIVISOR: u32 = 4;
@@ -45,8 +50,11 @@ const MAX_QUESTION_BYTES: usize = 64 << 10;
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The streams to all providers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Streams {
+    config: Arc<ClientConfig>,
+    pool: Arc<Pool>,
+    metrics: Metrics,
     shared: Mutex<Shared>,
     by_provider: DashMap<Arc<str>, Arc<ProviderStream>>,
 }
@@ -86,14 +94,28 @@ struct Target {
 /// The indexes of a round's nodes, looked up once for all rules; `None` if a node is unknown.
 pub(crate) type RoundIndexes = OnceLock<Option<Arc<[u32]>>>;
 
-impl ProviderClient {
+impl Streams {
+    pub(crate) fn new(config: Arc<ClientConfig>, pool: Arc<Pool>, metrics: Metrics) -> Self {
+        Self {
+            config,
+            pool,
+            metrics,
+            shared: Mutex::default(),
+            by_provider: DashMap::new(),
+        }
+    }
+
     /// Tells providers about the events of pods in flight. `take` returns the events since the last
-    /// call.
-    pub fn follow_flights(&self, snapshot: &Snapshot, take: impl FnOnce() -> Vec<FlightEvent>) {
-        let streams = &self.0.streams;
+    /// call, and `message` the message about a pod.
+    pub(crate) fn follow_flights(
+        &self,
+        snapshot: &Snapshot,
+        take: impl FnOnce() -> Vec<FlightEvent>,
+        message: impl Fn(&Service, &Pod) -> wire::InFlightPod,
+    ) {
         let now = Instant::now();
         // The lock is held while the events are taken, so that they are applied in their order.
-        let shared = &mut *streams.shared.lock();
+        let shared = &mut *self.shared.lock();
         for event in take() {
             for provider in &event.counted_by {
                 let service = provider
@@ -105,7 +127,7 @@ impl ProviderClient {
                     continue;
                 };
                 let of_provider = shared.placements.entry(Arc::clone(provider)).or_default();
-                let pod = || self.in_flight_pod(service, &event.pod);
+                let pod = || message(service, &event.pod);
                 of_provider.apply(&event.pod.uid, event.what, pod, now);
             }
         }
@@ -121,7 +143,7 @@ impl ProviderClient {
             }
             let changes = placements.take_changes();
             if changes != wire::CostWatch::default()
-                && let Some(stream) = streams.by_provider.get(provider)
+                && let Some(stream) = self.by_provider.get(provider)
             {
                 stream.state.lock().change_pods(changes);
             }
@@ -129,8 +151,8 @@ impl ProviderClient {
     }
 
     /// The costs that the provider has sent for a question; `None` if it must be called.
-    pub(crate) async fn streamed_costs(
-        &self,
+    pub(crate) async fn costs(
+        self: &Arc<Self>,
         snapshot: &Snapshot,
         (service, provider): (&Arc<Service>, &Arc<str>),
         (question, uid): (&Bytes, &str),
@@ -146,8 +168,13 @@ impl ProviderClient {
             return Ok(None);
         };
         let may_hold = |placements: &Placements| placements.may_hold(uid);
-        let shared = &self.0.streams.shared;
-        if shared.lock().placements.get(provider).is_some_and(may_hold) {
+        if self
+            .shared
+            .lock()
+            .placements
+            .get(provider)
+            .is_some_and(may_hold)
+        {
             return Ok(None);
         }
         let until = Instant::now() + deadline / WAIT_DIVISOR;
@@ -173,11 +200,10 @@ impl ProviderClient {
     /// Tells providers about changed nodes of a snapshot; returns the indexes of `nodes` unless one
     /// is unknown.
     fn indexes(&self, snapshot: &Snapshot, nodes: &NodeSet) -> Option<Arc<[u32]>> {
-        let streams = &self.0.streams;
-        let mut shared = streams.shared.lock();
+        let mut shared = self.shared.lock();
         let changes = shared.indexes.sync(snapshot, Instant::now().into_std());
         if !changes.is_empty() {
-            for stream in &streams.by_provider {
+            for stream in &self.by_provider {
                 stream.state.lock().change_nodes(&changes);
             }
         }
@@ -186,7 +212,7 @@ impl ProviderClient {
 
     /// The stream to a provider, which is opened for the first question.
     fn stream(
-        &self,
+        self: &Arc<Self>,
         snapshot: &Snapshot,
         service: &Arc<Service>,
         provider: &Arc<str>,
@@ -195,9 +221,9 @@ impl ProviderClient {
         let target = || Target {
             service: Arc::clone(service),
             slices: slices.to_vec(),
-            endpoints: Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT),
+            endpoints: Endpoints::new(&self.config, snapshot, service, PROVIDER_PORT),
         };
-        let by_provider = &self.0.streams.by_provider;
+        let by_provider = &self.by_provider;
         if let Some(stream) = by_provider.get(provider) {
             let is_same = |known: &Target| {
                 let known_slices = known.slices.iter().map(Arc::as_ptr);
@@ -216,14 +242,12 @@ impl ProviderClient {
                 changed: Notify::new(),
                 target: watch::Sender::new(target()),
             });
-            tokio::spawn(connect::run(self.clone(), Arc::clone(&stream)));
+            tokio::spawn(connect::run(Arc::clone(self), Arc::clone(&stream)));
             stream
         });
         Arc::clone(&stream)
     }
-}
 
-impl Streams {
     /// The pods that an allocator must count although its watch may not show them.
     pub(crate) fn placed(&self, provider: &str) -> Vec<wire::InFlightPod> {
         self.shared.lock().placed(provider)

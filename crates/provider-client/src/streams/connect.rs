@@ -10,10 +10,9 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
-use super::{ProviderStream, Target, stream::SILENCE_TIMEOUT};
+use super::{ProviderStream, Streams, Target, stream::SILENCE_TIMEOUT};
 use crate::{
     CallError,
-    client::ProviderClient,
     error::{is_answer, status_text},
 };
 
@@ -37,14 +36,14 @@ enum End {
 }
 
 /// Runs streams to one provider; ends when no pod has asked for a long time.
-pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
+pub(super) async fn run(streams: Arc<Streams>, stream: Arc<ProviderStream>) {
     let provider = &stream.provider;
     let mut target = stream.target.subscribe();
     let (mut pause, mut turn) = (FIRST_PAUSE, 0);
     let mut unsupported_pause = FIRST_UNSUPPORTED_PAUSE;
     loop {
         let begun = Instant::now();
-        let end = follow(&client, &stream, &mut target, turn).await;
+        let end = follow(&streams, &stream, &mut target, turn).await;
         stream.state.lock().end();
         stream.changed.notify_waiters();
         turn += 1;
@@ -79,31 +78,31 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
         }
     }
     let is_it = |_: &Arc<str>, known: &Arc<ProviderStream>| Arc::ptr_eq(known, &stream);
-    client.0.streams.by_provider.remove_if(provider, is_it);
+    streams.by_provider.remove_if(provider, is_it);
 }
 
 /// Runs one stream from its beginning to its end, on a connection of its own: behind one address
 /// another replica may serve it.
 async fn follow(
-    client: &ProviderClient,
+    streams: &Streams,
     stream: &ProviderStream,
     target: &mut watch::Receiver<Target>,
     turn: usize,
 ) -> End {
     let endpoints = target.borrow_and_update().endpoints.clone();
-    let guard = match client.0.pool.admit(&endpoints, turn, false, None) {
+    let guard = match streams.pool.admit(&endpoints, turn, false, None) {
         Ok(guard) => guard,
         Err(error) => return End::Broken(error.to_string()),
     };
     let connection = Arc::clone(&guard.connection);
-    let channel = match client.0.pool.channel(&connection.address, &endpoints) {
+    let channel = match streams.pool.channel(&connection.address, &endpoints) {
         Ok(channel) => channel,
         Err(error) => return End::Broken(error.to_string()),
     };
-    let max = client.config().max_answer_bytes;
+    let max = streams.config.max_answer_bytes;
     let mut rpc = RuleProviderClient::new(channel).max_decoding_message_size(max);
     let (out, messages) = mpsc::unbounded_channel();
-    client.0.streams.begin(stream, out);
+    streams.begin(stream, out);
     let opening = rpc.watch_costs(UnboundedReceiverStream::new(messages));
     let mut updates = match timeout(SILENCE_TIMEOUT, opening).await {
         Err(_) => return End::Broken(format!("{} is silent", connection.address)),
@@ -119,7 +118,7 @@ async fn follow(
         Ok(Ok(response)) => response.into_inner(),
     };
     guard.record(None);
-    let metrics = &client.0.metrics;
+    let metrics = &streams.metrics;
     metrics.streams.inc();
     let mut ticks = interval(UNUSED_INTERVAL);
     let mut questions = 0;
