@@ -10,13 +10,12 @@ use tautline_runtime::http;
 use crate::{
     explain::pod::{self, Governed, Read},
     state::State,
-    status,
 };
 
 /// Handles `/status`, `/explain` and `/explain/NAMESPACE/POD`; `None` for another path.
 pub(crate) async fn admin_page(state: &State, uri: &Uri) -> Option<http::HttpResponse> {
     match uri.path() {
-        "/status" => Some(json(&status::status(state))),
+        "/status" => Some(json(&state.status())),
         "/explain" => {
             state.recorded().await;
             Some(json(&state.history.summaries()))

@@ -7,7 +7,7 @@ use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints, PodIdentity},
 };
-use tautline_provider_client::{PlanningQuestion, ProviderClient};
+use tautline_provider_client::{PlanningQuestion, ProviderClient, status::micros};
 use tautline_runtime::{cluster_store::ClusterStore, http};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -15,9 +15,10 @@ use crate::{
     bind_locks::BindLocks,
     config::Config,
     events::OfferEvents,
-    explain::History,
+    explain::{History, mode_name},
     metrics::Metrics,
     plans::{PlanCache, PodPlan},
+    status::Status,
 };
 
 pub(crate) struct State {
@@ -74,5 +75,17 @@ impl State {
     pub fn publish(&self, snapshot: &Snapshot, plan: &PodPlan) {
         self.events.publish_rules(snapshot, &self.providers, plan);
         self.events.publish_underlay(snapshot, plan);
+    }
+
+    /// The state of this replica.
+    pub fn status(&self) -> Status {
+        let config = self.providers.config();
+        Status {
+            answer: mode_name(self.config.answer).to_owned(),
+            provider_namespaces: config.trusted.to_string(),
+            provider_deadline_micros: micros(config.deadline),
+            requests: self.metrics.last_requests(),
+            providers: self.providers.provider_statuses(&self.store.snapshot()),
+        }
     }
 }

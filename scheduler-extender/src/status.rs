@@ -1,10 +1,7 @@
 //! The state of the extender, which is the JSON of `/status`.
 
 use serde::{Deserialize, Serialize};
-use tautline_provider_client::status::micros;
 pub use tautline_provider_client::status::{AddressStatus, CallStatus, ProviderStatus};
-
-use crate::{explain::mode_name, state::State};
 
 /// The state of one replica of the extender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,15 +27,4 @@ pub struct LastRequest {
     pub verb: String,
     /// The end of the request, in seconds since 1970.
     pub at_unix_seconds: i64,
-}
-
-pub(crate) fn status(state: &State) -> Status {
-    let config = state.providers.config();
-    Status {
-        answer: mode_name(state.config.answer).to_owned(),
-        provider_namespaces: config.trusted.to_string(),
-        provider_deadline_micros: micros(config.deadline),
-        requests: state.metrics.last_requests(),
-        providers: state.providers.provider_statuses(&state.store.snapshot()),
-    }
 }

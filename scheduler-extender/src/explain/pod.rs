@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tautline_core::names::DEFAULT_SCHEDULER;
-use tautline_runtime::api_call;
+use tautline_runtime::api_call::{self, ApiCallError};
 use tokio::sync::Semaphore;
 
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ impl Default for Reader {
 }
 
 /// The pod of that name, if it exists, or the error of reading it.
-pub(crate) type Read = Result<Option<Box<Pod>>, String>;
+pub(crate) type Read = Result<Option<Box<Pod>>, ApiCallError>;
 
 impl Reader {
     pub(crate) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
@@ -34,7 +34,7 @@ impl Reader {
             api.get_opt(name).await
         };
         let read = api_call::within(DEADLINE, reading).await;
-        Ok(read.map_err(|error| error.to_string())?.map(Box::new))
+        Ok(read?.map(Box::new))
     }
 }
 
@@ -63,7 +63,7 @@ pub enum PodNow {
 pub(crate) fn now(read: &Read, uid: &str) -> PodNow {
     match read {
         Err(error) => PodNow::Unknown {
-            error: error.clone(),
+            error: error.to_string(),
         },
         Ok(None) => PodNow::Deleted,
         Ok(Some(pod)) if pod.metadata.uid.as_deref().is_some_and(|now| now != uid) => {
@@ -196,8 +196,9 @@ mod tests {
             PodNow::NotBound
         );
         assert_eq!(now(&Ok(None), "u1"), PodNow::Deleted);
-        let error = "late".to_owned();
-        assert_eq!(now(&Err(error.clone()), "u1"), PodNow::Unknown { error });
+        let late = ApiCallError::Timeout(DEADLINE);
+        let error = late.to_string();
+        assert_eq!(now(&Err(late), "u1"), PodNow::Unknown { error });
     }
 
     #[test]
@@ -210,7 +211,11 @@ mod tests {
         for (read, governed, parts) in [
             (None, Yes, &["not governed", "another replica"][..]),
             (Some(Ok(None)), Yes, &["there is no pod shop/web-0\n"]),
-            (Some(Err("late".into())), Yes, &["cannot be read: late"]),
+            (
+                Some(Err(ApiCallError::Timeout(DEADLINE))),
+                Yes,
+                &["cannot be read: the API server did not answer within 2s"],
+            ),
             (
                 Some(waiting()),
                 ExemptNamespace,
@@ -254,7 +259,10 @@ mod tests {
         let client = Client::new(silent, "default");
         let start = tokio::time::Instant::now();
         let read = Reader::default().read(&client, "shop", "web-0").await;
-        assert_eq!(read.unwrap_err(), "the API server did not answer within 2s");
+        assert!(
+            matches!(read, Err(ApiCallError::Timeout(DEADLINE))),
+            "{read:?}"
+        );
         assert_eq!(start.elapsed(), DEADLINE);
     }
 
@@ -280,6 +288,6 @@ mod tests {
         let read = reader.read(&client, "shop", "web-0").await;
         assert!(matches!(now(&read, "u1"), PodNow::Bound { .. }), "{read:?}");
         let read = reader.read(&client, "shop", "web-1").await;
-        assert_eq!(read, Ok(None));
+        assert!(matches!(read, Ok(None)), "{read:?}");
     }
 }
