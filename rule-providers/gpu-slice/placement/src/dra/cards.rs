@@ -4,15 +4,12 @@ use super::{
     model::{Device, PoolId},
     node::{NodeDevice, NodeDevices},
 };
-use crate::mig::{Geometry, MigCard};
 
 /// A GPU of a node, assembled from the devices that are parts of the card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCard {
     /// Attribute `productName`, such as `NVIDIA A100-SXM4-80GB`.
     pub product: Option<Box<str>>,
-    /// Memory in bytes; for a card that is offered in parts only, the memory of the largest part.
-    memory: i64,
     /// Free part of the card's scarcest resource, in thousandths; 0 if no device is free.
     pub free_milli: u16,
     /// Positions of the card's devices in [`NodeDevices::devices`].
@@ -65,32 +62,22 @@ impl NodeDevices {
         cards.into_iter().map(|c| self.card(c)).collect()
     }
 
-    /// The part of its card that a device is, in thousandths: by counters, or else by the MIG
-    /// profile of a known model, or else an equal part among the card's parts. A device that is not
-    /// a part has 1000.
+    /// The part of its card that a device is, in thousandths: by counters, or else an equal part
+    /// among the card's parts. A device that is not a part has 1000.
     fn part_milli(&self, offered: &NodeDevice, parts: usize) -> u16 {
         let device = offered.device();
         if let Some(set) = device.consumes.first() {
             return self.counters(offered).share_milli(set).unwrap_or(1000);
         }
-        if !is_part(device) {
-            return 1000;
-        }
-        let of_profile = || {
-            let geometry = Geometry::of_product(device.text("productName")?, None)?;
-            Some(geometry.profile(device.text("profile")?)?.milli(geometry))
-        };
-        let equal = || u16::try_from(1000 / parts.max(1)).unwrap_or(1000);
-        of_profile().unwrap_or_else(equal)
+        let parts = if is_part(device) { parts.max(1) } else { 1 };
+        u16::try_from(1000 / parts).unwrap_or(1000)
     }
 
     fn card(&self, devices: Vec<usize>) -> DeviceCard {
-        let all = || devices.iter().filter_map(|i| self.devices.get(*i));
-        let product = all().find_map(|o| o.device().text("productName"));
-        let memory = |o: &NodeDevice| o.device().capacity.get("memory").map_or(0, |c| c.value);
+        let mut all = devices.iter().filter_map(|i| self.devices.get(*i));
+        let product = all.find_map(|o| o.device().text("productName"));
         DeviceCard {
             product: product.map(Into::into),
-            memory: all().map(memory).max().unwrap_or(0) / 1000,
             free_milli: self.card_milli(&devices),
             devices,
         }
@@ -120,37 +107,23 @@ impl NodeDevices {
         u16::try_from(1000 - used.min(1000)).unwrap_or(0)
     }
 
-    /// The value of the MIG instances that still fit on the card: higher is better. `None`: the
-    /// card's devices are not instances of a known model. The place of an instance is in the names
-    /// of its counters or capacities; instances that do not fit the model are omitted.
+    /// The value of the MIG instances that still fit on the card, higher is better: the sum of
+    /// their compute slices over all instances that the driver publishes. `None`: the card's devices
+    /// are not instances.
     pub fn mig_value(&self, card: &DeviceCard) -> Option<usize> {
-        let product = card.product.as_deref()?;
-        let mib = u64::try_from(card.memory >> 20).ok()?;
-        let geometry =
-            Geometry::of_product(product, Some(mib)).or(Geometry::of_product(product, None))?;
-        let devices = card.devices.iter().filter_map(|i| self.devices.get(*i));
-        let mut parts = devices.filter(|o| is_part(o.device())).peekable();
-        parts.peek()?;
-        let mut mig = MigCard::new(geometry);
-        for offered in parts.filter(|o| o.held || o.has_shares) {
-            let device = offered.device();
-            let profile = device.text("profile").and_then(|n| geometry.profile(n));
-            if let (Some(profile), Some(start)) = (profile, first_slice(device)) {
-                mig.add(profile, start);
-            }
-        }
-        Some(mig.remaining_value())
+        let compute = |i: &usize| Some((*i, compute_slices(self.devices.get(*i)?.device())?));
+        let mut instances = card.devices.iter().filter_map(compute).peekable();
+        instances.peek()?;
+        let free = instances.filter(|(i, _)| self.is_free(*i));
+        Some(free.map(|(_, slices)| slices).sum())
     }
 }
 
-/// The first memory slice of a MIG device, from its `memory-slice-N` counters or `memorySliceN`
-/// capacities.
-fn first_slice(device: &Device) -> Option<u8> {
-    let counters = device.consumes.iter().flat_map(|s| s.counters.keys());
-    let slices = counters.filter_map(|n| n.strip_prefix("memory-slice-"));
-    let capacities = device.capacity.keys();
-    let slices = slices.chain(capacities.filter_map(|n| n.strip_prefix("memorySlice")));
-    slices.filter_map(|n| n.parse().ok()).min()
+/// The compute slices of a MIG device, from its profile such as `3g.40gb`; `None`: the device is no
+/// instance, or has attributes such as `+me` in addition to the slices of another profile.
+fn compute_slices(device: &Device) -> Option<usize> {
+    let (compute, memory) = device.text("profile")?.split_once("g.")?;
+    compute.parse().ok().filter(|_| !memory.contains('+'))
 }
 
 #[cfg(test)]
@@ -175,7 +148,6 @@ mod tests {
         assert_eq!(milli, [0, 1000]);
         let card = &free.cards()[1];
         assert_eq!(card.product.as_deref(), Some("NVIDIA A100-SXM4-80GB"));
-        assert_eq!(card.memory, 80 << 30);
         assert_eq!(free.mig_value(card), None);
     }
 
@@ -206,7 +178,7 @@ mod tests {
         take(&mut free, "gpu-0-mig-3g");
         let card = &free.cards()[0];
         assert_eq!(card.free_milli, 500);
-        assert_eq!(free.mig_value(card), Some(4 + 2 + 2 * 2 + 3 + 4));
+        assert_eq!(free.mig_value(card), Some(4));
     }
 
     #[test]

@@ -1,10 +1,18 @@
 use tautline_core::model::Node;
 
 use super::*;
-use crate::mig::Geometry;
 
 pub(crate) const DRIVER: &str = "gpu.nvidia.com";
 const GI: i64 = (1 << 30) * 1000;
+/// The MIG profiles of an A100 with 80 GB: compute slices, memory slices of 10 GB, and starts.
+const PROFILES: [(u8, u8, &[u8]); 6] = [
+    (1, 1, &[0, 1, 2, 3, 4, 5, 6]),
+    (1, 2, &[0, 2, 4, 6]),
+    (2, 2, &[0, 2, 4]),
+    (3, 4, &[0, 4]),
+    (4, 4, &[0]),
+    (7, 8, &[0]),
+];
 
 pub(crate) fn node(name: &str) -> Node {
     Node {
@@ -119,7 +127,6 @@ pub(crate) fn static_mig(node: &str) -> Slice {
 
 /// Cards and all possible MIG instances over counters: a pool of two slices.
 pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
-    let geometry = Geometry::of_product("A100-80GB", None).unwrap();
     let counters = |set: &str, compute: u8, memory: u8, start: u8| {
         let amounts = [
             ("multiprocessors".into(), i64::from(compute) * 14_000),
@@ -141,13 +148,13 @@ pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
             consumes: vec![whole],
             ..card(node, i)
         });
-        for (p, gb) in geometry.profiles.iter().zip(geometry.profile_gb) {
-            for start in p.starts {
-                let name = format!("gpu-{i}-mig-{}g{gb}gb-{start}", p.compute);
-                let mut part = mig(&name, node, &format!("{}g.{gb}gb", p.compute));
+        for (compute, memory, starts) in PROFILES {
+            for start in starts {
+                let name = format!("gpu-{i}-mig-{compute}g{memory}0gb-{start}");
+                let mut part = mig(&name, node, &format!("{compute}g.{memory}0gb"));
                 // Instances that do not exist yet have no `parentUUID`.
                 part.attributes.remove("parentUUID");
-                part.consumes = vec![counters(&set, p.compute, p.memory, *start)];
+                part.consumes = vec![counters(&set, compute, memory, *start)];
                 devices.push(part);
             }
         }
