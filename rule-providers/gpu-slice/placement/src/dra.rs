@@ -11,7 +11,7 @@ pub use model::{
     Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
     DeviceId, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
-pub use node::{NodeDevice, NodeDevices, Unavailable};
+pub use node::{NodeDevice, NodeDevices};
 pub use pool::PoolError;
 pub use request::{PendingRequest, pending_requests};
 pub use store::{DeviceFault, DeviceStore};

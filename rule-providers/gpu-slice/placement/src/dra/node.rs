@@ -50,25 +50,6 @@ impl NodeDevice {
     }
 }
 
-/// Reasons why a device is not available to a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// A claim has the whole device, or there is no such device.
-    #[error("another claim has it")]
-    Held,
-    /// Too little is left of the pool's counters that the device consumes.
-    #[error("devices of the same card leave too little")]
-    Counters,
-    /// The device has a `NoSchedule` or `NoExecute` taint with this key that the request does not
-    /// tolerate.
-    #[error("taint {0} is not tolerated")]
-    Taint(Box<str>),
-    /// The device lacks the capacity with this name, or cannot give the requested amount of the
-    /// capacity.
-    #[error("not enough {0} is free, or the request is below the minimum")]
-    Capacity(Box<str>),
-}
-
 /// The devices that a node can use, and their free parts.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
@@ -87,109 +68,78 @@ impl NodeDevices {
         &self.counters[device.pool]
     }
 
-    /// The reason why a device is not available to a request; `None`: the device is available.
-    /// Ignores the request's selectors.
-    pub fn unavailable(&self, position: usize, request: &ExactRequest) -> Option<Unavailable> {
-        self.consumption(position, request).err()
+    /// Returns whether the device is available to the request, whose selectors do not count: no claim
+    /// has it, its taints are tolerated, and enough of its capacities and counters is left.
+    pub fn is_available(&self, position: usize, request: &ExactRequest) -> bool {
+        self.consumption(position, request).is_some()
     }
 
     pub(super) fn is_free(&self, position: usize) -> bool {
-        let Some(offered) = self.devices.get(position) else {
-            return false;
-        };
-        self.check_available(offered, &ExactRequest::default())
-            .is_ok()
-            && offered.left_milli() > 0
+        self.devices.get(position).is_some_and(|offered| {
+            self.is_open(offered, &ExactRequest::default()) && offered.left_milli() > 0
+        })
     }
 
-    /// Takes the device for a request. Changes nothing if the device is not available.
-    pub(super) fn take(
-        &mut self,
-        position: usize,
-        request: &ExactRequest,
-    ) -> Result<(), Unavailable> {
+    /// Takes the device for a request; `None`: it is not available, and nothing changes.
+    pub(super) fn take(&mut self, position: usize, request: &ExactRequest) -> Option<()> {
         let consumed = self.consumption(position, request)?;
         if request.admin {
-            return Ok(());
+            return Some(());
         }
         let offered = &mut self.devices[position];
         if !offered.has_shares {
             self.counters[offered.pool].charge(&offered.device().consumes);
         }
-        match consumed {
-            None => offered.held = true,
-            Some(consumed) => {
-                offered.has_shares = true;
-                for (name, amount) in consumed {
-                    let used = offered.used.entry(name).or_default();
-                    *used = used.saturating_add(amount);
-                }
+        if offered.device().shared {
+            offered.has_shares = true;
+            for (name, amount) in consumed {
+                let used = offered.used.entry(name).or_default();
+                *used = used.saturating_add(amount);
             }
+        } else {
+            offered.held = true;
         }
-        Ok(())
+        Some(())
     }
 
-    /// The amounts that a request consumes of a shared device; `None`: it takes the whole device.
-    fn consumption(
-        &self,
-        position: usize,
-        request: &ExactRequest,
-    ) -> Result<Option<Amounts>, Unavailable> {
-        let Some(offered) = self.devices.get(position) else {
-            return Err(Unavailable::Held);
-        };
-        self.check_available(offered, request)?;
-        let device = offered.device();
+    /// The amounts that a request consumes of a device; `None`: the device is not available.
+    fn consumption(&self, position: usize, request: &ExactRequest) -> Option<Amounts> {
+        let offered = self.devices.get(position)?;
+        let (device, driver) = (offered.device(), &offered.id.pool.driver);
         let mut names = request.capacity.keys();
-        let driver = &offered.id.pool.driver;
-        if let Some(unknown) = names.find(|n| !device.capacity.contains_key(own_name(driver, n))) {
-            return Err(Unavailable::Capacity(unknown.clone()));
+        let known = names.all(|n| device.capacity.contains_key(own_name(driver, n)));
+        if !known || !self.is_open(offered, request) {
+            return None;
         }
         let mut consumed = Amounts::new();
         for (name, capacity) in &device.capacity {
-            let short = || Unavailable::Capacity(name.clone());
-            let requested = request.requested(driver, name);
-            let amount = capacity.consumed(requested).ok_or_else(short)?;
+            let amount = capacity.consumed(request.requested(driver, name))?;
             let left = if device.shared {
                 offered.left(name)
             } else {
                 capacity.value
             };
             if amount > left {
-                return Err(short());
+                return None;
             }
             consumed.insert(name.clone(), amount);
         }
-        Ok(device.shared.then_some(consumed))
+        Some(consumed)
     }
 
-    fn check_available(
-        &self,
-        offered: &NodeDevice,
-        request: &ExactRequest,
-    ) -> Result<(), Unavailable> {
+    /// Returns whether no claim and no taint keeps the device from the request.
+    fn is_open(&self, offered: &NodeDevice, request: &ExactRequest) -> bool {
         let device = offered.device();
-        if !request.admin {
-            if offered.held {
-                return Err(Unavailable::Held);
-            }
-            // The first share of a shared device takes the device's counters.
-            if !offered.has_shares && !self.counters[offered.pool].has_enough(&device.consumes) {
-                return Err(Unavailable::Counters);
-            }
-        }
-        let blocks = |t: &&Taint| {
-            blocks_new_claims(t) && !node_filter::is_tolerated(t, &request.tolerations)
+        // The first share of a shared device takes the device's counters.
+        let has_counters =
+            || offered.has_shares || self.counters[offered.pool].has_enough(&device.consumes);
+        let is_left = request.admin || (!offered.held && has_counters());
+        let blocks = |taint: &Taint| {
+            matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+                && !node_filter::is_tolerated(taint, &request.tolerations)
         };
-        match device.taints.iter().find(blocks) {
-            Some(taint) => Err(Unavailable::Taint(taint.key.as_str().into())),
-            None => Ok(()),
-        }
+        is_left && !device.taints.iter().any(blocks)
     }
-}
-
-fn blocks_new_claims(taint: &Taint) -> bool {
-    matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
 #[cfg(test)]
@@ -205,7 +155,7 @@ mod tests {
         let any = ExactRequest::default();
         assert!(free.is_free(0));
         free.take(0, &any).unwrap();
-        assert_eq!(free.take(0, &any), Err(Unavailable::Held));
+        assert_eq!(free.take(0, &any), None);
         assert!(!free.is_free(0) && free.is_free(1) && !free.is_free(2));
         let admin = ExactRequest {
             admin: true,
@@ -233,10 +183,7 @@ mod tests {
         for effect in ["NoSchedule", "NoExecute"] {
             slice.devices[0].taints = vec![taint(effect)];
             let free = fixtures::pools([slice.clone()]).node_devices(&node("n"));
-            assert_eq!(
-                free.unavailable(0, &ExactRequest::default()),
-                Some(Unavailable::Taint("sick".into()))
-            );
+            assert!(!free.is_available(0, &ExactRequest::default()));
             let tolerant = ExactRequest {
                 tolerations: vec![Toleration {
                     key: Some("sick".into()),
@@ -244,7 +191,7 @@ mod tests {
                 }],
                 ..ExactRequest::default()
             };
-            assert_eq!(free.unavailable(0, &tolerant), None);
+            assert!(free.is_available(0, &tolerant));
             assert_eq!(free.cards()[0].free_milli, 0);
         }
     }
@@ -258,10 +205,9 @@ mod tests {
         };
         free.take(0, &gib(60)).unwrap();
         assert_eq!(free.devices()[0].left_milli(), 250);
-        let short = Unavailable::Capacity("memory".into());
-        assert_eq!(free.take(0, &gib(21)), Err(short.clone()));
+        assert_eq!(free.take(0, &gib(21)), None);
         // A request without an amount is for everything.
-        assert_eq!(free.unavailable(0, &ExactRequest::default()), Some(short));
+        assert!(!free.is_available(0, &ExactRequest::default()));
         free.take(0, &gib(20)).unwrap();
         assert!(!free.is_free(0));
         let domain: Box<str> = format!("{}/memory", fixtures::DRIVER).into();
@@ -269,13 +215,12 @@ mod tests {
             capacity: [(domain, 0)].into(),
             ..ExactRequest::default()
         };
-        assert_eq!(free.unavailable(0, &with_domain), None);
+        assert!(free.is_available(0, &with_domain));
         let other = ExactRequest {
             capacity: [("cores".into(), 1)].into(),
             ..ExactRequest::default()
         };
-        let refused = Some(Unavailable::Capacity("cores".into()));
-        assert_eq!(free.unavailable(0, &other), refused);
+        assert!(!free.is_available(0, &other));
     }
 
     proptest! {
@@ -295,8 +240,8 @@ mod tests {
                 }
                 let before = format!("{free:?}");
                 match free.take(position, &wanted) {
-                    Err(_) => prop_assert_eq!(before, format!("{:?}", free)),
-                    Ok(()) => {
+                    None => prop_assert_eq!(before, format!("{:?}", free)),
+                    Some(()) => {
                         let exclusive = !free.devices()[position].device().shared;
                         prop_assert!(!exclusive || given.insert(position));
                     }

@@ -84,7 +84,7 @@ impl NodeDevices {
 
     fn positions_for<'a>(&'a self, part: &'a PendingRequest) -> impl Iterator<Item = usize> + 'a {
         let all = self.devices().iter().enumerate();
-        all.filter(|(i, o)| part.matches(o) && self.unavailable(*i, &part.exact).is_none())
+        all.filter(|(i, o)| part.matches(o) && self.is_available(*i, &part.exact))
             .map(|(i, _)| i)
     }
 
@@ -105,7 +105,7 @@ impl NodeDevices {
                 // A request gets one share of a device at most.
                 let from = own.last().map_or(0, |last| last + 1);
                 let next = after.positions_for(part).find(|i| *i >= from)?;
-                after.take(next, &part.exact).ok()?;
+                after.take(next, &part.exact)?;
                 own.push(next);
             }
             if own.is_empty() {
