@@ -42,19 +42,19 @@ pub fn resource_slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
         spec.node_selector.as_ref(),
         spec.all_nodes,
     );
-    let counters = spec.shared_counters.as_deref();
+    let set = |set: &resource::CounterSet| counter_set(&set.name, &set.counters);
+    let counters = spec.shared_counters.iter().flatten().map(set);
+    let devices = spec.devices.iter().flatten();
     Ok(Slice {
         name: name(&slice.metadata),
         id: pool_id(&spec.driver, &spec.pool.name),
         generation: spec.pool.generation,
         slices: spec.pool.resource_slice_count,
         access: access.unwrap_or(Access::PerDevice),
-        counters: list("spec.sharedCounters", counters, |field, set| {
-            counter_set(field, &set.name, &set.counters)
-        })?,
-        devices: list("spec.devices", spec.devices.as_deref(), |field, of| {
-            device(field, &spec.driver, of)
-        })?,
+        counters: counters.collect::<Result<_, _>>()?,
+        devices: devices
+            .map(|of| device(&spec.driver, of))
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -70,12 +70,10 @@ fn access(
         .or_else(|| (all == Some(true)).then_some(Access::All))
 }
 
-fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device, ConvertError> {
-    let consumes = format!("{field}.consumesCounters");
-    let capacity = device.capacity.iter().flatten().map(|(n, c)| {
-        let field = format!("{field}.capacity[{n}]");
-        Ok((own_name(driver, n).into(), capacity(&field, c)?))
-    });
+fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertError> {
+    let capacities = device.capacity.iter().flatten();
+    let capacities = capacities.map(|(n, c)| Ok((own_name(driver, n).into(), capacity(n, c)?)));
+    let consumes = device.consumes_counters.iter().flatten();
     let attributes = device.attributes.iter().flatten();
     let taint = |t: &resource::DeviceTaint| Taint {
         key: t.key.clone(),
@@ -93,12 +91,10 @@ fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device
         attributes: attributes
             .filter_map(|(n, a)| Some((own_name(driver, n).into(), attribute(a)?)))
             .collect(),
-        capacity: capacity.collect::<Result<_, ConvertError>>()?,
-        consumes: list(
-            &consumes,
-            device.consumes_counters.as_deref(),
-            |field, c| counter_set(field, &c.counter_set, &c.counters),
-        )?,
+        capacity: capacities.collect::<Result<_, ConvertError>>()?,
+        consumes: consumes
+            .map(|c| counter_set(&c.counter_set, &c.counters))
+            .collect::<Result<_, _>>()?,
         shared: device.allow_multiple_allocations == Some(true),
         taints: device.taints.iter().flatten().map(taint).collect(),
         binding_conditions: conditions.is_some_and(|c| !c.is_empty()),
@@ -110,49 +106,34 @@ fn attribute(attribute: &resource::DeviceAttribute) -> Option<Attribute> {
     text.or_else(|| attribute.version.clone().map(Attribute::Version))
 }
 
-fn capacity(field: &str, of: &resource::DeviceCapacity) -> Result<Capacity, ConvertError> {
+fn capacity(name: &str, of: &resource::DeviceCapacity) -> Result<Capacity, ConvertError> {
+    let policy = of.request_policy.as_ref().map(|of| policy(name, of));
     Ok(Capacity {
-        value: amount(&format!("{field}.value"), &of.value)?,
-        policy: match &of.request_policy {
-            Some(of) => Some(policy(&format!("{field}.requestPolicy"), of)?),
-            None => None,
-        },
+        value: amount(name, &of.value)?,
+        policy: policy.transpose()?,
     })
 }
 
-fn policy(field: &str, policy: &CapacityRequestPolicy) -> Result<RequestPolicy, ConvertError> {
-    let some = |name: &str, q: Option<&Quantity>| {
-        q.map(|q| amount(&format!("{field}.{name}"), q)).transpose()
-    };
+fn policy(name: &str, policy: &CapacityRequestPolicy) -> Result<RequestPolicy, ConvertError> {
+    let some = |q: &Option<Quantity>| q.as_ref().map(|q| amount(name, q)).transpose();
+    let range = policy.valid_range.as_ref();
+    let range = range.map(|r| Ok((amount(name, &r.min)?, some(&r.max)?, some(&r.step)?)));
     let values = policy.valid_values.iter().flatten();
     Ok(RequestPolicy {
-        default: some("default", policy.default.as_ref())?,
-        range: match &policy.valid_range {
-            Some(range) => Some((
-                amount(&format!("{field}.validRange.min"), &range.min)?,
-                some("validRange.max", range.max.as_ref())?,
-                some("validRange.step", range.step.as_ref())?,
-            )),
-            None => None,
-        },
-        values: values
-            .map(|v| amount(&format!("{field}.validValues"), v))
-            .collect::<Result<_, _>>()?,
+        default: some(&policy.default)?,
+        range: range.transpose()?,
+        values: values.map(|v| amount(name, v)).collect::<Result<_, _>>()?,
     })
 }
 
 fn counter_set(
-    field: &str,
     name: &str,
     counters: &BTreeMap<String, Counter>,
 ) -> Result<CounterSet, ConvertError> {
-    let amount = |(n, c): (&String, &Counter)| {
-        let field = format!("{field}.counters[{n}].value");
-        Ok((n.as_str().into(), amount(&field, &c.value)?))
-    };
+    let values = counters.iter().map(|(n, c)| (n, &c.value));
     Ok(CounterSet {
         name: name.into(),
-        counters: counters.iter().map(amount).collect::<Result<_, _>>()?,
+        counters: amounts(values, "")?,
     })
 }
 
@@ -160,12 +141,16 @@ fn counter_set(
 /// mode cannot be read.
 pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     let (meta, status) = (&claim.metadata, claim.status.as_ref());
-    let requests = claim.spec.devices.as_ref();
-    let requests = requests.and_then(|d| d.requests.as_deref());
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|d| &d.requests)
+        .flatten();
     let allocation = status.and_then(|s| s.allocation.as_ref());
     let results = allocation.map(|a| {
-        let results = a.devices.as_ref().and_then(|d| d.results.as_deref());
-        list("status.allocation.devices.results", results, held)
+        let results = a.devices.iter().flat_map(|d| &d.results).flatten();
+        results.map(held).collect::<Result<_, _>>()
     });
     let users = status.and_then(|s| s.reserved_for.as_ref());
     let core = |group: Option<&str>| group.unwrap_or_default().is_empty();
@@ -176,15 +161,15 @@ pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     Ok(Claim {
         namespace: meta.namespace.as_deref().unwrap_or("default").into(),
         name: name(meta),
-        requests: list("spec.devices.requests", requests, request)?,
+        requests: requests.map(request).collect::<Result<_, _>>()?,
         allocated: results.transpose()?,
         reserved_for: pods.map(|r| r.uid.as_str().into()).collect(),
         owner: owner.map(|o| o.uid.as_str().into()),
     })
 }
 
-fn held(field: &str, result: &DeviceRequestAllocationResult) -> Result<Allocation, ConvertError> {
-    let field = format!("{field}.consumedCapacity");
+fn held(result: &DeviceRequestAllocationResult) -> Result<Allocation, ConvertError> {
+    let consumed = result.consumed_capacity.iter().flatten();
     Ok(Allocation {
         device: DeviceId {
             pool: pool_id(&result.driver, &result.pool),
@@ -192,32 +177,27 @@ fn held(field: &str, result: &DeviceRequestAllocationResult) -> Result<Allocatio
         },
         admin: result.admin_access == Some(true),
         share: result.share_id.as_deref().map(Into::into),
-        consumed: amounts(&field, result.consumed_capacity.as_ref(), &result.driver)?,
+        consumed: amounts(consumed, &result.driver)?,
         tolerations: tolerations(result.tolerations.as_deref()),
     })
 }
 
-fn request(field: &str, request: &DeviceRequest) -> Result<Vec<ExactRequest>, ConvertError> {
-    let exactly = request.exactly.clone().map(|r| ("exactly".to_owned(), r));
+fn request(request: &DeviceRequest) -> Result<Vec<ExactRequest>, ConvertError> {
     let first_available = request.first_available.iter().flatten().cloned();
-    let alternatives = first_available.enumerate().map(|(i, r)| {
-        let exact = ExactDeviceRequest {
-            admin_access: None,
-            allocation_mode: r.allocation_mode,
-            capacity: r.capacity,
-            count: r.count,
-            device_class_name: r.device_class_name,
-            selectors: r.selectors,
-            tolerations: r.tolerations,
-        };
-        (format!("firstAvailable[{i}]"), exact)
+    let alternatives = first_available.map(|r| ExactDeviceRequest {
+        admin_access: None,
+        allocation_mode: r.allocation_mode,
+        capacity: r.capacity,
+        count: r.count,
+        device_class_name: r.device_class_name,
+        selectors: r.selectors,
+        tolerations: r.tolerations,
     });
-    let all = exactly.into_iter().chain(alternatives);
-    all.map(|(name, r)| exact(&format!("{field}.{name}"), &r))
-        .collect()
+    let all = request.exactly.iter().cloned().chain(alternatives);
+    all.map(|r| exact(&r)).collect()
 }
 
-fn exact(field: &str, request: &ExactDeviceRequest) -> Result<ExactRequest, ConvertError> {
+fn exact(request: &ExactDeviceRequest) -> Result<ExactRequest, ConvertError> {
     let count = match request.allocation_mode.as_deref() {
         None | Some("" | "ExactCount") => {
             let count = request.count.unwrap_or(1);
@@ -226,15 +206,15 @@ fn exact(field: &str, request: &ExactDeviceRequest) -> Result<ExactRequest, Conv
         Some("All") => Count::All,
         Some(other) => {
             let what = format!("{other:?} is not known; use ExactCount or All");
-            return Err(error(format!("{field}.allocationMode"), what));
+            return Err(error("allocationMode", what));
         }
     };
-    let capacity = request.capacity.as_ref().and_then(|c| c.requests.as_ref());
+    let capacity = request.capacity.iter().flat_map(|c| &c.requests).flatten();
     Ok(ExactRequest {
         class: request.device_class_name.as_str().into(),
         count,
         selectors: expressions(request.selectors.as_deref()),
-        capacity: amounts(&format!("{field}.capacity.requests"), capacity, "")?,
+        capacity: amounts(capacity, "")?,
         admin: request.admin_access == Some(true),
         tolerations: tolerations(request.tolerations.as_deref()),
     })
@@ -252,16 +232,12 @@ fn tolerations(list: Option<&[DeviceToleration]>) -> Vec<Toleration> {
     list.into_iter().flatten().map(one).collect()
 }
 
-fn amounts(
-    field: &str,
-    map: Option<&BTreeMap<String, Quantity>>,
+fn amounts<'a>(
+    all: impl Iterator<Item = (&'a String, &'a Quantity)>,
     driver: &str,
 ) -> Result<Amounts, ConvertError> {
-    let one = |(n, q): (&String, &Quantity)| {
-        let amount = amount(&format!("{field}[{n}]"), q)?;
-        Ok((own_name(driver, n).into(), amount))
-    };
-    map.into_iter().flatten().map(one).collect()
+    all.map(|(n, q)| Ok((own_name(driver, n).into(), amount(n, q)?)))
+        .collect()
 }
 
 fn expressions(selectors: Option<&[DeviceSelector]>) -> Vec<Box<str>> {
@@ -276,21 +252,9 @@ fn name(meta: &ObjectMeta) -> Arc<str> {
     meta.name.as_deref().unwrap_or_default().into()
 }
 
-/// Converts the items of a list; `convert` gets each with the name of its field.
-fn list<T, U>(
-    field: &str,
-    items: Option<&[T]>,
-    convert: impl Fn(&str, &T) -> Result<U, ConvertError>,
-) -> Result<Vec<U>, ConvertError> {
-    let items = items.into_iter().flatten().enumerate();
-    items
-        .map(|(i, item)| convert(&format!("{field}[{i}]"), item))
-        .collect()
-}
-
-fn error(field: impl Into<String>, message: impl ToString) -> ConvertError {
+fn error(field: &str, message: impl ToString) -> ConvertError {
     ConvertError {
-        field: field.into(),
+        field: field.to_owned(),
         message: message.to_string(),
     }
 }
@@ -302,8 +266,9 @@ fn pool_id(driver: &str, pool: &str) -> PoolId {
     }
 }
 
-fn amount(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
-    quantity::parse_milli(&quantity.0).map_err(|e| error(field, e))
+/// Reads an amount; `name` is its capacity or counter.
+fn amount(name: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
+    quantity::parse_milli(&quantity.0).map_err(|e| error(name, e))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ fn convert_names_malformed_quantities() {
     let error = resource_slice(&read(document)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "spec.devices[0].capacity[memory].value: quantity \"lots\" is not understood; \
+        "memory: quantity \"lots\" is not understood; \
          write it as 2, 500m, 1.5 or 20Gi"
     );
 }
@@ -190,7 +190,7 @@ fn claims_with_requests_and_allocations() {
         .to_string();
     assert_eq!(
         error,
-        "spec.devices.requests[0].exactly.allocationMode: \"Some\" is not known; use ExactCount or All"
+        "allocationMode: \"Some\" is not known; use ExactCount or All"
     );
     let mut fresh = claimed("All");
     fresh.as_object_mut().unwrap().remove("status");
