@@ -21,7 +21,6 @@
 mod control;
 mod daemon;
 mod files;
-mod health;
 #[cfg(test)]
 mod tests;
 

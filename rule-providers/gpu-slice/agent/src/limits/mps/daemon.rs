@@ -23,7 +23,6 @@ use super::{
     CardMetrics, Config, Metrics,
     control::{Control, Server},
     files,
-    health::Health,
 };
 use crate::{
     backoff::Backoff,
@@ -33,6 +32,9 @@ use crate::{
 /// The longest wait before a daemon is started again, and the run time at which it counts as having
 /// started well, so that the waits begin again.
 const MAX_RESTART_WAIT: Duration = Duration::from_secs(60);
+
+/// The number of checks in a row without an answer after which a daemon counts as hanging.
+const MAX_FAILED_CHECKS: u32 = 3;
 
 /// The way in which a run of a daemon ended.
 enum End {
@@ -133,10 +135,11 @@ impl Daemon {
 
     async fn watch(&self, mut child: Child, stop: &CancellationToken) -> End {
         let group = Group::of(&child);
-        let mut health = Health::default();
+        let (mut answered, mut failures) = (false, 0);
+        let mut servers: Vec<Server> = Vec::new();
         let mut defaults = self.config.largest_share >= CARD_MILLI;
         loop {
-            let pause = if health.answered() {
+            let pause = if answered {
                 self.config.timing.check
             } else {
                 self.config.timing.first_check
@@ -145,41 +148,48 @@ impl Daemon {
                 sleep(pause).await;
                 self.control.servers().await
             };
-            let servers = tokio::select! {
+            let checked = tokio::select! {
                 status = child.wait() => {
                     // Servers outlive a daemon that was killed.
                     group.kill();
-                    self.lose(&health.end());
+                    self.lose(&servers);
                     return status.map_or(End::Hung, End::Exited);
                 }
                 () = stop.cancelled() => {
                     self.quit(child, group).await;
                     return End::Stopped;
                 }
-                servers = check => servers,
+                checked = check => checked,
             };
             let card = self.card.uuid.as_str();
-            if let Err(e) = &servers {
-                tracing::debug!(card, "a check of the MPS control daemon failed: {e}");
+            match checked {
+                Ok(running) => {
+                    if !answered {
+                        tracing::info!(card, "the MPS control daemon answers");
+                    }
+                    (answered, failures) = (true, 0);
+                    servers.retain(|server| running.iter().all(|now| now.pid != server.pid));
+                    self.lose(&servers);
+                    servers = running;
+                    defaults = defaults || self.set_defaults().await;
+                }
+                Err(e) => {
+                    tracing::debug!(card, "a check of the MPS control daemon failed: {e}");
+                    failures += 1;
+                }
             }
-            let check = health.update(servers.ok());
-            self.lose(&check.lost);
-            if check.hangs {
+            if failures >= MAX_FAILED_CHECKS {
                 group.kill();
                 _ = child.wait().await;
-                self.lose(&health.end());
+                self.lose(&servers);
                 return End::Hung;
             }
-            if check.first {
-                tracing::info!(card, "the MPS control daemon answers");
-            }
-            if health.is_up() && !defaults {
-                defaults = self.set_defaults().await;
-            }
-            let ready = health.is_up() && defaults;
+            let ready = answered && failures == 0 && defaults;
             self.set_ready(child.id().filter(|_| ready));
-            let clients = health.clients().try_into();
-            self.metrics.clients.set(clients.unwrap_or(i64::MAX));
+            let clients: usize = servers.iter().map(|s| s.clients.len()).sum();
+            self.metrics
+                .clients
+                .set(clients.try_into().unwrap_or(i64::MAX));
             files::bound_logs(&self.control.log);
         }
     }
@@ -262,8 +272,9 @@ impl Daemon {
         self.metrics.up.set(daemon.is_some().into());
     }
 
+    /// Counts and logs the clients of servers that have ended.
     fn lose(&self, servers: &[Server]) {
-        for server in servers {
+        for server in servers.iter().filter(|s| !s.clients.is_empty()) {
             let clients = server.clients.len();
             self.metrics.lost.inc_by(clients.try_into().unwrap_or(0));
             tracing::warn!(
