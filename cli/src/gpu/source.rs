@@ -142,14 +142,10 @@ impl UseArgs {
             let answers = all.iter().map(|a| (&*a.from, a.status.as_u16(), &*a.body));
             Ok(Uses::merge(answers)?)
         });
-        let uses = uses.unwrap_or_else(|error| {
+        uses.unwrap_or_else(|error| {
             let error = error_text(error.as_ref());
             note!("warning: {error}; how much of the cards is used is not known");
             Uses::default()
-        });
-        for from in uses.without_page() {
-            note!("warning: {from} does not exist; is it a provider of this version?");
-        }
-        uses
+        })
     }
 }

@@ -21,10 +21,7 @@ pub(crate) const STRAY_BYTES: u32 = 64 << 20;
 
 /// The last report of each node.
 #[derive(Debug, Default)]
-pub struct Uses {
-    nodes: BTreeMap<String, NodeUse>,
-    without_page: Vec<String>,
-}
+pub struct Uses(BTreeMap<String, NodeUse>);
 
 /// The page `/gpu/use` of a replica.
 #[derive(Debug, Deserialize, Serialize)]
@@ -79,7 +76,7 @@ pub type UseAnswer<'a> = (&'a str, u16, &'a [u8]);
 /// Reasons why the replicas' answers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UsesError {
-    /// A replica answers with a status other than 200 and 404.
+    /// A replica answers with a status other than 200.
     #[error("{from} answered {status}")]
     Status {
         /// The replica.
@@ -96,57 +93,32 @@ pub enum UsesError {
         #[source]
         source: serde_json::Error,
     },
-    /// All replicas answer 404, because they do not have the page.
-    #[error("no provider has a report")]
-    NoReport,
 }
 
 impl Uses {
-    /// Keeps the freshest report of each node. [`Self::without_page`] names the replicas of an
-    /// earlier version, which answer 404. Fails if an answer cannot be used, or if all replicas
-    /// answer 404.
+    /// Keeps the freshest report of each node. Fails if an answer cannot be used.
     pub fn merge<'a>(answers: impl IntoIterator<Item = UseAnswer<'a>>) -> Result<Self, UsesError> {
-        let mut uses = Self::default();
-        let mut read = false;
+        let mut uses = BTreeMap::<String, NodeUse>::new();
         for (from, status, body) in answers {
-            match status {
-                200 => {}
-                404 => {
-                    uses.without_page.push(from.to_owned());
-                    continue;
-                }
-                status => {
-                    let from = from.to_owned();
-                    return Err(UsesError::Status { from, status });
-                }
+            let from = from.to_owned();
+            if status != 200 {
+                return Err(UsesError::Status { from, status });
             }
-            let page = serde_json::from_slice::<Page>(body);
-            let page = page.map_err(|source| UsesError::Body {
-                from: from.to_owned(),
-                source,
-            })?;
-            read = true;
+            let page: Page =
+                serde_json::from_slice(body).map_err(|source| UsesError::Body { from, source })?;
             for node in page.nodes {
-                let known = uses.nodes.get(&node.node);
+                let known = uses.get(&node.node);
                 if known.is_none_or(|known| node.age_seconds < known.age_seconds) {
-                    uses.nodes.insert(node.node.clone(), node);
+                    uses.insert(node.node.clone(), node);
                 }
             }
         }
-        if read || uses.without_page.is_empty() {
-            return Ok(uses);
-        }
-        Err(UsesError::NoReport)
-    }
-
-    /// Returns the names of the replicas that do not have the page.
-    pub fn without_page(&self) -> &[String] {
-        &self.without_page
+        Ok(Self(uses))
     }
 
     /// Returns the use of a node's cards; `None`: the node's agent does not report.
     pub fn node(&self, name: &str) -> Option<&NodeUse> {
-        self.nodes.get(name)
+        self.0.get(name)
     }
 }
 
@@ -227,13 +199,9 @@ mod tests {
         let uses = Uses::merge(all.iter().map(|body| answer(200, body))).unwrap();
         assert_eq!(uses.node("n").unwrap().cards[0].memory_bytes, 2);
         assert!(uses.node("m").is_none());
-        let error = Uses::merge([answer(404, "")]).unwrap_err().to_string();
-        assert_eq!(error, "no provider has a report");
-        assert!(Uses::merge([answer(500, "")]).is_err());
-        assert!(Uses::merge([answer(200, "{}")]).is_err());
-        let one = Uses::merge([answer(404, ""), answer(200, &node(1, 2))]).unwrap();
-        assert!(one.node("n").is_some());
-        assert_eq!(one.without_page(), ["pod p /gpu/use"]);
+        for bad in [answer(404, ""), answer(500, ""), answer(200, "{}")] {
+            assert!(Uses::merge([bad]).is_err());
+        }
     }
 
     #[test]
