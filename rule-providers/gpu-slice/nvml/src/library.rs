@@ -1,4 +1,3 @@
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
@@ -21,25 +20,14 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The reason why NVML does not answer.
-#[derive(Debug)]
-pub struct OpenError {
-    /// True if the node has no library, or its driver is not loaded.
-    pub no_driver: bool,
-    why: String,
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The node has no library, or its driver is not loaded.
+    #[error("no NVIDIA driver: {0}")]
+    NoDriver(String),
+    #[error("NVML does not start: {0}")]
+    Failed(String),
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.no_driver {
-            "no NVIDIA driver: "
-        } else {
-            "NVML does not start: "
-        })?;
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// Loads and initializes NVML. Without a given library it takes the first one below `driver_root`
 /// that works, or else the one that the linker finds.
@@ -54,26 +42,28 @@ pub fn open(library: Option<&Path>, driver_root: &Path) -> Result<Nvml, OpenErro
             Err(error) => first = first.or(Some(error)),
         }
     }
-    init(Path::new(NAME)).map_err(|mut last| {
-        if last.no_driver {
-            let (root, why) = (driver_root.display(), last.why);
-            last.why = format!("{NAME} is in no known folder of {root}: {why}");
-        }
-        first.unwrap_or(last)
+    init(Path::new(NAME)).map_err(|last| {
+        first.unwrap_or(match last {
+            OpenError::NoDriver(why) => {
+                let root = driver_root.display();
+                OpenError::NoDriver(format!("{NAME} is in no known folder of {root}: {why}"))
+            }
+            failed => failed,
+        })
     })
 }
 
 fn init(library: &Path) -> Result<Nvml, OpenError> {
     let opened = Nvml::builder().lib_path(library.as_os_str()).init();
-    opened.map_err(|error| OpenError {
-        why: format!("{}: {error}", library.display()),
-        no_driver: matches!(
-            error,
+    opened.map_err(|error| {
+        let why = format!("{}: {error}", library.display());
+        match error {
             NvmlError::LibloadingError(_)
-                | NvmlError::LibraryNotFound
-                | NvmlError::FailedToLoadSymbol(_)
-                | NvmlError::DriverNotLoaded
-        ),
+            | NvmlError::LibraryNotFound
+            | NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::DriverNotLoaded => OpenError::NoDriver(why),
+            _ => OpenError::Failed(why),
+        }
     })
 }
 
@@ -117,6 +107,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let missing = root.path().join("missing.so");
         let error = open(Some(&missing), root.path()).unwrap_err();
-        assert!(error.no_driver && error.why.contains("missing.so"));
+        assert!(matches!(error, OpenError::NoDriver(why) if why.contains("missing.so")));
     }
 }

@@ -17,16 +17,8 @@ mod watchdog;
 
 use std::process::ExitCode;
 
+use clap::Parser as _;
+
 fn main() -> ExitCode {
-    match args::Args::parse(std::env::args_os().skip(1)) {
-        Ok(Some(args)) => session::run(&args),
-        Ok(None) => {
-            print!("{}", args::HELP);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}; see tautline-nvml --help");
-            ExitCode::from(2)
-        }
-    }
+    session::run(&args::Args::parse())
 }

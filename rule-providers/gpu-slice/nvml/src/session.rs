@@ -34,9 +34,10 @@ pub fn run(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     eprintln!("{error:#}");
-    let error = error.downcast_ref::<OpenError>();
-    let no_driver = error.is_some_and(|error| error.no_driver);
-    ExitCode::from(if no_driver { EXIT_NO_DRIVER } else { 1 })
+    match error.downcast_ref() {
+        Some(OpenError::NoDriver(_)) => EXIT_NO_DRIVER.into(),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn serve(args: &Args) -> anyhow::Result<()> {
