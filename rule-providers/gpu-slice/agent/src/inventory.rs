@@ -19,7 +19,6 @@ const MIG_ON: &str = "MigOn";
 /// instances that the agent has made.
 pub(crate) fn inventory(reading: &Reading, limits: &str, own: &BTreeSet<MigSlot>) -> NodeInventory {
     let is_mig = limits == MIG_LIMITS;
-    let domains = nvlink_domains(&reading.cards);
     let card = |card: &Card| InventoryCard {
         uuid: card.uuid.clone(),
         index: card.index,
@@ -29,7 +28,7 @@ pub(crate) fn inventory(reading: &Reading, limits: &str, own: &BTreeSet<MigSlot>
             let is_on = card.mig.is_some() && !is_mig;
             is_on.then(|| MIG_ON.to_owned())
         }),
-        nvlink: domains.get(card.uuid.as_str()).copied(),
+        nvlink: card.nvlink,
         numa: card.numa.and_then(|node| node.try_into().ok()),
         mig: card
             .mig
@@ -151,31 +150,9 @@ fn most_common(cards: &[Card]) -> Option<&Card> {
         .max_by_key(|card| (counts[card.product.as_str()], std::cmp::Reverse(card.index)))
 }
 
-/// Returns the number of each card's group, whose cards reach each other by NVLink. A card without
-/// NVLinks has no number.
-fn nvlink_domains(cards: &[Card]) -> HashMap<&str, u16> {
-    let mut groups: Vec<Vec<&str>> = cards.iter().map(|card| vec![&*card.uuid]).collect();
-    for card in cards {
-        for link in card.links.iter().filter(|link| link.nvlinks > 0) {
-            let of = |uuid: &str| groups.iter().position(|group| group.contains(&uuid));
-            if let (Some(one), Some(other)) = (of(&card.uuid), of(&link.to))
-                && one != other
-            {
-                let joined = groups.remove(one.max(other));
-                groups[one.min(other)].extend(joined);
-            }
-        }
-    }
-    let domains = (0..).zip(groups.into_iter().filter(|group| group.len() > 1));
-    domains
-        .flat_map(|(number, group)| group.into_iter().map(move |uuid| (uuid, number)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tautline_nvml::Link;
 
     use super::*;
 
@@ -189,14 +166,6 @@ mod tests {
             memory_bytes: 81559 << 20,
             ..Card::default()
         }
-    }
-
-    fn link(cards: &mut [Card], from: usize, to: usize) {
-        let uuid = cards[to].uuid.clone();
-        cards[from].links.push(Link {
-            to: uuid,
-            nvlinks: 4,
-        });
     }
 
     fn reading(cards: Vec<Card>) -> Reading {
@@ -286,17 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn connected_cards_are_a_domain() {
-        let mut cards: Vec<Card> = (0..6).map(|index| card(index, "A100")).collect();
-        link(&mut cards, 5, 3);
-        link(&mut cards, 2, 3);
-        link(&mut cards, 0, 4);
-        let inventory = inventory(&reading(cards), "none", &BTreeSet::new());
-        let domains: Vec<_> = inventory.cards.iter().map(|card| card.nvlink).collect();
-        assert_eq!(domains, [Some(0), None, Some(1), Some(1), Some(0), Some(1)]);
-    }
-
-    #[test]
     fn cards_with_mig_have_a_layout_beside_the_administrators_instances() {
         let profile = |name: &str, size, starts: &[u32]| tautline_nvml::MigProfile {
             name: name.into(),
@@ -338,25 +296,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn linked_cards_share_a_domain(links in prop::collection::vec((0_usize..8, 0_usize..8), 0..12)) {
-            let mut cards: Vec<Card> = (0..8).map(|index| card(index, "A100")).collect();
-            let links: Vec<_> = links.into_iter().filter(|(from, to)| from != to).collect();
-            for (from, to) in &links {
-                link(&mut cards, *from, *to);
-            }
-            let cards = inventory(&reading(cards), "none", &BTreeSet::new()).cards;
-            for (from, to) in &links {
-                prop_assert!(cards[*from].nvlink.is_some());
-                prop_assert_eq!(cards[*from].nvlink, cards[*to].nvlink);
-            }
-            for card in &cards {
-                let index = card.index as usize;
-                let linked = links.iter().any(|(from, to)| *from == index || *to == index);
-                prop_assert_eq!(card.nvlink.is_some(), linked);
-            }
-        }
-
         #[test]
         fn values_are_valid_labels(text in ".{0,100}") {
             let value = value(&text);

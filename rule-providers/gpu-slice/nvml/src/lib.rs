@@ -57,25 +57,15 @@ pub struct Card {
     pub pci: String,
     /// The NUMA node of the card.
     pub numa: Option<u32>,
-    /// The connections to all other cards.
-    pub links: Vec<Link>,
+    /// The number of the NVLink domain: cards with the same number reach each other by NVLink; `None`:
+    /// NVLink leads to no other card.
+    pub nvlink: Option<u16>,
     /// The MIG instances of the card; `None` if MIG is off or the card does not support it.
     pub mig: Option<Vec<MigInstance>>,
     /// The profiles of the instances that a card with MIG on can have, without profiles that have
     /// attributes such as `+me`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_profiles: Vec<MigProfile>,
-}
-
-/// The connection from a card to another one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Link {
-    /// The UUID of the other card.
-    pub to: String,
-    /// The number of NVLinks between the two cards; 0 if there are none. Through NVSwitch it is the
-    /// number of links to the switch that the card with fewer of them has.
-    pub nvlinks: u32,
 }
 
 /// A size of MIG instances.

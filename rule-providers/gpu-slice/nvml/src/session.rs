@@ -156,10 +156,11 @@ impl<'n> Node<'n> {
     }
 
     fn link(&mut self) {
-        let all = self.cards.iter().map(|seen| (&seen.card, &*seen.remotes));
-        let links = topology::links(&all.collect::<Vec<_>>());
-        for (seen, links) in self.cards.iter_mut().zip(links) {
-            seen.card.links = links;
+        let all = self.cards.iter();
+        let all: Vec<_> = all.map(|seen| (&*seen.card.pci, &*seen.remotes)).collect();
+        let domains = topology::domains(&all);
+        for (seen, domain) in self.cards.iter_mut().zip(domains) {
+            seen.card.nvlink = domain;
         }
     }
 

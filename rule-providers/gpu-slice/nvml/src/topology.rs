@@ -1,5 +1,3 @@
-use tautline_nvml::{Card, Link};
-
 /// The other end of an active NVLink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remote {
@@ -9,26 +7,30 @@ pub enum Remote {
     Switch,
 }
 
-/// Returns the connections from each card to all others, by the other ends of the cards' active
-/// NVLinks. Cards with NVLinks to a switch reach each other.
-pub fn links(cards: &[(&Card, &[Remote])]) -> Vec<Vec<Link>> {
-    let count = |ends: &[Remote], remote: &Remote| {
-        let ends = ends.iter().filter(|end| *end == remote);
-        u32::try_from(ends.count()).unwrap_or(u32::MAX)
+/// Returns the number of each card's NVLink domain, by the PCI addresses of the cards and the other
+/// ends of their active NVLinks; `None`: NVLink leads from the card to no other one. Cards with
+/// NVLinks to a switch reach each other.
+pub fn domains(cards: &[(&str, &[Remote])]) -> Vec<Option<u16>> {
+    let leads = |from: usize, to: usize| {
+        let ((_, ends), (pci, others)) = (cards[from], cards[to]);
+        ends.contains(&Remote::Card(pci.to_owned()))
+            || ends.contains(&Remote::Switch) && others.contains(&Remote::Switch)
     };
-    let link = |ends: &[Remote], (to, others): &(&Card, &[Remote])| {
-        let direct = count(ends, &Remote::Card(to.pci.clone()));
-        let switched = count(ends, &Remote::Switch).min(count(others, &Remote::Switch));
-        Link {
-            to: to.uuid.clone(),
-            nvlinks: direct.max(switched),
-        }
-    };
-    let from = |(from, ends): &(&Card, &[Remote])| {
-        let others = cards.iter().filter(|(to, _)| to.uuid != from.uuid);
-        others.map(|to| link(ends, to)).collect()
-    };
-    cards.iter().map(from).collect()
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for card in 0..cards.len() {
+        let is_linked = |other: &usize| leads(card, *other) || leads(*other, card);
+        let (linked, others) = groups
+            .into_iter()
+            .partition(|group: &Vec<usize>| group.iter().any(is_linked));
+        groups = others;
+        groups.push(linked.into_iter().flatten().chain([card]).collect());
+    }
+    groups.retain(|group| group.len() > 1);
+    groups.sort_by_key(|group| group.iter().min().copied());
+    let domain = |card| groups.iter().position(|group| group.contains(&card));
+    (0..cards.len())
+        .map(|card| domain(card)?.try_into().ok())
+        .collect()
 }
 
 /// Converts a bus ID such as `00000000:3B:00.0` or `0000:3B:00.0` to the name that Linux uses,
@@ -49,46 +51,35 @@ mod tests {
 
     use super::*;
 
-    fn card(uuid: &str, pci: &str) -> Card {
-        Card {
-            uuid: uuid.into(),
-            pci: pci.into(),
-            ..Card::default()
-        }
+    fn to(pci: usize) -> Remote {
+        Remote::Card(pci.to_string())
+    }
+
+    fn domains_of(ends: &[Vec<Remote>]) -> Vec<Option<u16>> {
+        let names: Vec<String> = (0..ends.len()).map(|i| i.to_string()).collect();
+        let cards = names.iter().zip(ends);
+        domains(&cards.map(|(n, e)| (&**n, &**e)).collect::<Vec<_>>())
     }
 
     #[test]
     fn cards_on_a_switch_reach_each_other() {
-        let all = vec![Remote::Switch; 18];
-        let fewer = vec![Remote::Switch; 17];
-        let cards: [(&Card, &[Remote]); 3] = [
-            (&card("a", "0"), &all),
-            (&card("b", "1"), &fewer),
-            (&card("c", "2"), &[]),
-        ];
-        let links = links(&cards);
-        let link = |to: &str, nvlinks| Link {
-            to: to.into(),
-            nvlinks,
-        };
-        assert_eq!(links[0], [link("b", 17), link("c", 0)]);
-        assert_eq!(links[2][0].nvlinks, 0);
+        let (all, fewer) = (vec![Remote::Switch; 18], vec![Remote::Switch; 17]);
+        let domains = domains_of(&[all, vec![], fewer]);
+        assert_eq!(domains, [Some(0), None, Some(0)]);
     }
 
     #[test]
-    fn direct_links_count_by_card() {
+    fn connected_cards_are_a_domain() {
         let ends = [
-            Remote::Card("1".into()),
-            Remote::Card("1".into()),
-            Remote::Card("2".into()),
+            vec![to(4)],
+            vec![],
+            vec![to(3)],
+            vec![],
+            vec![],
+            vec![to(3)],
         ];
-        let cards: [(&Card, &[Remote]); 3] = [
-            (&card("a", "0"), &ends),
-            (&card("b", "1"), &[]),
-            (&card("c", "2"), &[]),
-        ];
-        let links = links(&cards);
-        assert_eq!((links[0][0].nvlinks, links[0][1].nvlinks), (2, 1));
+        let expected = [Some(0), None, Some(1), Some(1), Some(0), Some(1)];
+        assert_eq!(domains_of(&ends), expected);
     }
 
     #[test]
@@ -101,27 +92,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_card_has_a_way_to_all_others(
-            ends in prop::collection::vec(prop::collection::vec(0_usize..6, 0..18), 0..6),
-        ) {
-            let names: Vec<String> = (0..ends.len()).map(|i| i.to_string()).collect();
-            let remotes: Vec<Vec<Remote>> = ends
-                .iter()
-                .map(|ends| ends.iter().map(|end| match end {
-                    0 => Remote::Switch,
-                    other => Remote::Card(other.to_string()),
-                }).collect())
-                .collect();
-            let all: Vec<Card> = names.iter().map(|name| card(name, name)).collect();
-            let cards: Vec<_> = all.iter().zip(remotes.iter().map(|ends| &**ends)).collect();
-            let links = links(&cards);
-            for (from, ways) in links.iter().enumerate() {
-                let mut expected: Vec<&String> = names.iter().collect();
-                expected.remove(from);
-                prop_assert_eq!(ways.iter().map(|way| &way.to).collect::<Vec<_>>(), expected);
-                for way in ways {
-                    prop_assert!(usize::try_from(way.nvlinks).unwrap() <= remotes[from].len());
-                }
+        fn linked_cards_share_a_domain(links in prop::collection::vec((0_usize..8, 0_usize..8), 0..12)) {
+            let links: Vec<_> = links.into_iter().filter(|(from, to)| from != to).collect();
+            let mut ends = vec![Vec::new(); 8];
+            for (from, other) in &links {
+                ends[*from].push(to(*other));
+            }
+            let domains = domains_of(&ends);
+            for (from, to) in &links {
+                prop_assert!(domains[*from].is_some());
+                prop_assert_eq!(domains[*from], domains[*to]);
+            }
+            for (card, domain) in domains.iter().enumerate() {
+                let linked = links.iter().any(|(from, to)| *from == card || *to == card);
+                prop_assert_eq!(domain.is_some(), linked);
             }
         }
     }
