@@ -3,7 +3,7 @@
 
 use tautline_gpu_placement::{
     containers::{PartError, parts_of},
-    device_annotation::{AnnotationError, CardShare, parse},
+    device_annotation::{CardShare, parse},
     names::DEVICES_ANNOTATION,
     node_inventory::{InventoryCard, MEMORY_RESOURCE, NodeInventory},
     shape::CARD_MILLI,
@@ -11,57 +11,30 @@ use tautline_gpu_placement::{
 
 use crate::pods::PodEntry;
 
+/// The remedy for a record that does not hold.
+pub(crate) const PLACE_ANEW: &str = "delete the pod so that it is placed anew";
+
 /// The reason why a container gets no cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AssignmentError {
-    #[error("the pod has no annotation {DEVICES_ANNOTATION}, which its binding writes")]
-    NoRecord,
-    #[error("annotation {DEVICES_ANNOTATION}: {0}")]
-    Unreadable(#[from] AnnotationError),
-    #[error("annotation {DEVICES_ANNOTATION} names card {card}, which the node does not have")]
-    NotHere { card: String },
-    #[error("annotation {DEVICES_ANNOTATION} gives more than 1000 thousandths of card {card}")]
-    Overfull { card: String },
-    #[error("annotation {DEVICES_ANNOTATION} names several MIG instances of card {card}")]
-    Several { card: String },
-    #[error("card {card} is unhealthy: {fault}")]
-    Faulty { card: String, fault: String },
-    #[error(
-        "it needs {asks} thousandths, a part of a card on one card, and annotation \
-         {DEVICES_ANNOTATION} has {left} left"
-    )]
-    Short { asks: i64, left: String },
-    #[error(
-        "it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory, or does not tell it"
-    )]
-    TooLarge { gib: i64, card: String },
-    #[error("the pod has no such container")]
-    NoContainer,
+#[error("{text}")]
+pub(crate) struct Denial {
+    /// A stable code for events and metrics.
+    pub code: &'static str,
+    pub text: String,
+    /// The remedy for the user.
+    pub mend: &'static str,
 }
 
-impl AssignmentError {
-    /// Returns a stable code for events and metrics.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NoRecord => "NoRecord",
-            Self::Unreadable(_) | Self::Overfull { .. } | Self::Several { .. } => "BadRecord",
-            Self::NotHere { .. } => "UnknownCard",
-            Self::Faulty { .. } => "FaultyCard",
-            Self::Short { .. } | Self::TooLarge { .. } => "RecordTooSmall",
-            Self::NoContainer => "UnknownContainer",
-        }
+impl Denial {
+    pub fn new(code: &'static str, text: impl Into<String>, mend: &'static str) -> Self {
+        let text = text.into();
+        Self { code, text, mend }
     }
 
-    /// Returns the remedy for the user.
-    pub fn mend(&self) -> &'static str {
-        match self {
-            Self::NoRecord => {
-                "let Tautline's scheduler extender bind the pod (extender.bind), or delete it"
-            }
-            Self::Faulty { .. } => "repair the card, or delete the pod so that it is placed anew",
-            Self::TooLarge { .. } => "request less memory",
-            _ => "delete the pod so that it is placed anew",
-        }
+    /// Returns the reason for a record that does not hold; `fault` says what the annotation does.
+    fn of_record(code: &'static str, fault: &str) -> Self {
+        let text = format!("annotation {DEVICES_ANNOTATION}{fault}");
+        Self::new(code, text, PLACE_ANEW)
     }
 }
 
@@ -69,10 +42,7 @@ impl AssignmentError {
 pub(crate) type Part = (InventoryCard, u16);
 
 /// Returns the shares of the pod's record, one for each card, which is named by UUID.
-pub(crate) fn shares(
-    pod: &PodEntry,
-    inventory: &NodeInventory,
-) -> Result<Vec<CardShare>, AssignmentError> {
+pub(crate) fn shares(pod: &PodEntry, inventory: &NodeInventory) -> Result<Vec<CardShare>, Denial> {
     let record = record(pod, inventory)?;
     Ok(record.into_iter().map(|(_, share)| share).collect())
 }
@@ -80,25 +50,33 @@ pub(crate) fn shares(
 fn record<'a>(
     pod: &PodEntry,
     inventory: &'a NodeInventory,
-) -> Result<Vec<(&'a InventoryCard, CardShare)>, AssignmentError> {
-    let text = pod.record.as_deref().ok_or(AssignmentError::NoRecord)?;
+) -> Result<Vec<(&'a InventoryCard, CardShare)>, Denial> {
+    let text = pod.record.as_deref().ok_or_else(|| {
+        Denial::new(
+            "NoRecord",
+            format!("the pod has no annotation {DEVICES_ANNOTATION}, which its binding writes"),
+            "let Tautline's scheduler extender bind the pod (extender.bind), or delete it",
+        )
+    })?;
+    let bad = |fault: String| Denial::of_record("BadRecord", &fault);
     let mut parts: Vec<(&InventoryCard, CardShare)> = Vec::new();
-    for share in parse(text, CARD_MILLI)? {
-        let card = find_card(inventory, &share.card).ok_or_else(|| AssignmentError::NotHere {
-            card: share.card.to_string(),
+    for share in parse(text, CARD_MILLI).map_err(|error| bad(format!(": {error}")))? {
+        let card = find_card(inventory, &share.card).ok_or_else(|| {
+            let fault = format!(" names card {}, which the node does not have", share.card);
+            Denial::of_record("UnknownCard", &fault)
         })?;
-        let uuid = card.uuid.clone();
-        match parts.iter_mut().find(|(known, _)| known.uuid == uuid) {
+        let uuid = &card.uuid;
+        match parts.iter_mut().find(|(known, _)| known.uuid == *uuid) {
             Some((_, known)) if known.start.is_some() || share.start.is_some() => {
-                return Err(AssignmentError::Several { card: uuid });
+                return Err(bad(format!(" names several MIG instances of card {uuid}")));
             }
             Some((_, known)) => known.milli = known.milli.saturating_add(share.milli),
             None => {
-                let card_name = uuid.into();
+                let uuid = uuid.as_str().into();
                 parts.push((
                     card,
                     CardShare {
-                        card: card_name,
+                        card: uuid,
                         ..share
                     },
                 ));
@@ -106,9 +84,10 @@ fn record<'a>(
         }
     }
     match parts.iter().find(|(_, share)| share.milli > CARD_MILLI) {
-        Some((card, _)) => Err(AssignmentError::Overfull {
-            card: card.uuid.clone(),
-        }),
+        Some((card, _)) => Err(bad(format!(
+            " gives more than 1000 thousandths of card {}",
+            card.uuid
+        ))),
         None => Ok(parts),
     }
 }
@@ -126,9 +105,15 @@ pub(crate) fn assign(
     pod: &PodEntry,
     container: &str,
     inventory: &NodeInventory,
-) -> Result<Vec<Part>, AssignmentError> {
+) -> Result<Vec<Part>, Denial> {
     let at = pod.containers.iter().position(|c| *c.name == *container);
-    let at = at.ok_or(AssignmentError::NoContainer)?;
+    let at = at.ok_or_else(|| {
+        Denial::new(
+            "UnknownContainer",
+            "the pod has no such container",
+            PLACE_ANEW,
+        )
+    })?;
     let meant = &pod.containers[at];
     if meant.asks.is_empty() {
         return Ok(Vec::new());
@@ -137,21 +122,31 @@ pub(crate) fn assign(
     let cards: Vec<Part> = record.map(|(c, share)| (c.clone(), share.milli)).collect();
     let containers: Vec<_> = pod.containers.iter().map(|c| (c.kind, c.asks)).collect();
     let taken = parts_of(&containers, at, cards, |card| card.memory_bytes);
-    let mut taken = taken.map_err(|error| match error {
-        PartError::Short { asks, left } => AssignmentError::Short {
-            asks,
-            left: list(&left),
-        },
-        PartError::TooLarge(card) => AssignmentError::TooLarge {
-            gib: meant.asks.memory_gib,
-            card: card.uuid,
-        },
+    let mut taken = taken.map_err(|error| {
+        let (text, mend) = match error {
+            PartError::Short { asks, left } => {
+                let left = list(&left);
+                let text = format!(
+                    "it needs {asks} thousandths, a part of a card on one card, and annotation \
+                     {DEVICES_ANNOTATION} has {left} left"
+                );
+                (text, PLACE_ANEW)
+            }
+            PartError::TooLarge(card) => {
+                let (gib, card) = (meant.asks.memory_gib, card.uuid);
+                let text = format!(
+                    "it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory, or does \
+                     not tell it"
+                );
+                (text, "request less memory")
+            }
+        };
+        Denial::new("RecordTooSmall", text, mend)
     })?;
     if let Some((card, fault)) = taken.iter().find_map(|(c, _)| Some((c, c.fault.as_ref()?))) {
-        return Err(AssignmentError::Faulty {
-            card: card.uuid.clone(),
-            fault: fault.clone(),
-        });
+        let text = format!("card {} is unhealthy: {fault}", card.uuid);
+        let mend = "repair the card, or delete the pod so that it is placed anew";
+        return Err(Denial::new("FaultyCard", text, mend));
     }
     taken.sort_by_key(|(card, _)| card.index);
     Ok(taken)
@@ -250,7 +245,7 @@ mod tests {
         assert_eq!(named("2:250@4,3").unwrap(), "GPU-2:250@4,GPU-3:1000");
         assert_eq!(named("2:250,GPU-2:250").unwrap(), "GPU-2:500");
         let error = named("2:250@4,GPU-2:250@0").unwrap_err();
-        assert_eq!(error.code(), "BadRecord");
+        assert_eq!(error.code, "BadRecord");
         let pod = pod("GPU-2:500@4", &[("a", Kind::Main, 400, 0)]);
         assert_eq!(given(&pod, "a").unwrap(), "2:400");
     }
@@ -322,7 +317,7 @@ mod tests {
         faulty.cards[0].fault = Some("Xid79".to_owned());
         let error = assign(&pod("0:250", &app), "app", &faulty).unwrap_err();
         assert_eq!(error.to_string(), "card GPU-0 is unhealthy: Xid79");
-        assert_eq!(error.code(), "FaultyCard");
+        assert_eq!(error.code, "FaultyCard");
     }
 
     fn kinds() -> impl Strategy<Value = Kind> {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    assignment::{self, AssignmentError, Part, assign, find_card},
+    assignment::{self, Denial, PLACE_ANEW, Part, assign, find_card},
     cdi::{CardSpecs, Edits, VISIBLE, VOID},
     channels::Failure,
     device_plugin::{Give, Refusal},
@@ -68,7 +68,7 @@ impl Give for Giver {
         let given = self.give_known(&entry, container, deadline).await;
         given.map_err(|why| {
             let refusal = Refusal {
-                reason: why.reason,
+                reason: why.code,
                 text: format!(
                     "container {container} of pod {}/{} gets no card of node {}: {}; {}",
                     entry.namespace, entry.name, self.node, why.text, why.mend
@@ -101,7 +101,7 @@ impl Giver {
         pod: &PodEntry,
         container: &str,
         deadline: Instant,
-    ) -> Result<Edits, Why> {
+    ) -> Result<Edits, Denial> {
         let inventory = self.inventory_until(deadline).await?;
         let parts = assign(pod, container, &inventory)?;
         let mut held = Vec::new();
@@ -113,22 +113,26 @@ impl Giver {
                 .await?;
         }
         let mode = *self.mode.borrow();
-        let limits = limits::edits(mode, &self.limits, &parts)
-            .map_err(|error| Why::new("Limits", error.to_string(), "delete the pod afterwards"))?;
+        let limits = limits::edits(mode, &self.limits, &parts).map_err(|error| {
+            Denial::new("Limits", error.to_string(), "delete the pod afterwards")
+        })?;
         let devices = self.devices(&parts, &held, &inventory).await?;
         let cdi = self.card_edits(&devices, deadline).await?;
         Ok(inject(&devices, cdi, limits))
     }
 
-    async fn inventory_until(&self, deadline: Instant) -> Result<Arc<NodeInventory>, Why> {
+    async fn inventory_until(&self, deadline: Instant) -> Result<Arc<NodeInventory>, Denial> {
         let mut inventory = self.inventory.clone();
         let cards = inventory.wait_for(|inventory| !inventory.cards.is_empty());
         match timeout_at(deadline, cards).await {
             Ok(Ok(inventory)) => Ok(Arc::clone(&inventory)),
             _ => {
-                let text = "the agent has no cards to give".to_owned();
                 let mend = "look for the reason in its log and in events of the node";
-                Err(Why::new("NoCards", text, mend))
+                Err(Denial::new(
+                    "NoCards",
+                    "the agent has no cards to give",
+                    mend,
+                ))
             }
         }
     }
@@ -140,7 +144,7 @@ impl Giver {
         wanted: &[CardShare],
         inventory: &NodeInventory,
         deadline: Instant,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Denial> {
         let place = |held: &CardShare| {
             let card = find_card(inventory, &held.card)?;
             card.mig.as_ref()?.place_of(held.milli, held.start?)
@@ -150,8 +154,7 @@ impl Giver {
                 return Ok(());
             };
             if Instant::now() + OCCUPANCY_POLL_INTERVAL >= deadline {
-                let mend = "the kubelet tries again";
-                return Err(Why::new("OccupiedCard", occupied.to_string(), mend));
+                return Err(occupied);
             }
             sleep(OCCUPANCY_POLL_INTERVAL).await;
         }
@@ -179,15 +182,15 @@ impl Giver {
         parts: &[Part],
         record: &[CardShare],
         inventory: &NodeInventory,
-    ) -> Result<Vec<Part>, Why> {
+    ) -> Result<Vec<Part>, Denial> {
         let mut devices = parts.to_vec();
         for (card, _) in &mut devices {
             let Some(share) = record.iter().find(|share| *share.card == *card.uuid) else {
                 continue;
             };
             let bad = |what: &str| {
-                let mend = "delete the pod so that it is placed anew";
-                Why::new("BadRecord", format!("card {} {what}", card.uuid), mend)
+                let text = format!("card {} {what}", card.uuid);
+                Denial::new("BadRecord", text, PLACE_ANEW)
             };
             let start = match (&card.mig, share.start) {
                 (Some(_), Some(start)) => start,
@@ -201,14 +204,15 @@ impl Giver {
                 (None, None) => continue,
             };
             let uuid = self.instances.make(card, share.milli, start).await;
-            let why =
-                |why: Failure| Why::new("NoInstance", why.to_string(), "the kubelet tries again");
+            let why = |why: Failure| {
+                Denial::new("NoInstance", why.to_string(), "the kubelet tries again")
+            };
             card.uuid = uuid.map_err(why)?;
         }
         Ok(devices)
     }
 
-    async fn card_edits(&self, parts: &[Part], deadline: Instant) -> Result<Option<Edits>, Why> {
+    async fn card_edits(&self, parts: &[Part], deadline: Instant) -> Result<Option<Edits>, Denial> {
         if parts.is_empty() {
             return Ok(None);
         }
@@ -217,29 +221,11 @@ impl Giver {
         match timeout_at(deadline, read).await {
             Ok(Ok(edits)) => Ok(edits),
             _ => {
-                let text = "the node's CDI specs were not read in time".to_owned();
+                let text = "the node's CDI specs were not read in time";
                 let mend = "the kubelet tries again";
-                Err(Why::new("CdiUnreadable", text, mend))
+                Err(Denial::new("CdiUnreadable", text, mend))
             }
         }
-    }
-}
-
-struct Why {
-    reason: &'static str,
-    text: String,
-    mend: &'static str,
-}
-
-impl Why {
-    fn new(reason: &'static str, text: String, mend: &'static str) -> Self {
-        Self { reason, text, mend }
-    }
-}
-
-impl From<AssignmentError> for Why {
-    fn from(error: AssignmentError) -> Self {
-        Self::new(error.code(), error.to_string(), error.mend())
     }
 }
 

@@ -5,6 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use tautline_gpu_placement::{device_annotation::CardShare, mig::MigPlace, shape::CARD_MILLI};
 
+use crate::assignment::Denial;
+
 /// A pod that holds cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occupant {
@@ -16,21 +18,6 @@ pub(crate) struct Occupant {
     pub held: Vec<CardShare>,
 }
 
-/// The error for a card on which other pods leave too little room for a pod's part.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Occupied {
-    #[error(
-        "card {card} has {free} of 1000 thousandths free, as containers of {occupants} still run"
-    )]
-    Milli {
-        card: Box<str>,
-        free: u16,
-        occupants: String,
-    },
-    #[error("a container of {occupant} still runs on memory slices of card {card} that it needs")]
-    Slices { card: Box<str>, occupant: String },
-}
-
 /// Checks that a pod's parts fit on the cards together with the parts that other pods hold. Several
 /// occupants may be the same pod. `place` returns the slices of a MIG instance.
 pub(crate) fn fits(
@@ -38,7 +25,7 @@ pub(crate) fn fits(
     wanted: &[CardShare],
     occupants: &[Occupant],
     place: impl Fn(&CardShare) -> Option<MigPlace>,
-) -> Result<(), Occupied> {
+) -> Result<(), Denial> {
     let mut others: HashMap<&str, &Occupant> = HashMap::new();
     for occupant in occupants.iter().filter(|occupant| *occupant.uid != *uid) {
         others.insert(&occupant.uid, occupant);
@@ -53,10 +40,10 @@ pub(crate) fn fits(
         let mask = |held: &CardShare| place(held).map_or(0, MigPlace::mask);
         let mut meeting = on_card().filter(|(_, held)| mask(held) & mask(part) != 0);
         if let Some((name, _)) = meeting.next() {
-            return Err(Occupied::Slices {
-                card: part.card.clone(),
-                occupant: name.to_owned(),
-            });
+            return Err(occupied(format!(
+                "a container of {name} still runs on memory slices of card {} that it needs",
+                part.card
+            )));
         }
         let mut on_card: Vec<(&str, u32)> = on_card()
             .map(|(name, held)| (name, u32::from(held.milli)))
@@ -65,14 +52,19 @@ pub(crate) fn fits(
         if used + u32::from(part.milli) > u32::from(CARD_MILLI) {
             on_card.sort_unstable();
             let names: Vec<&str> = on_card.iter().map(|(name, _)| *name).collect();
-            return Err(Occupied::Milli {
-                card: part.card.clone(),
-                free: CARD_MILLI.saturating_sub(u16::try_from(used).unwrap_or(CARD_MILLI)),
-                occupants: names.join(", "),
-            });
+            return Err(occupied(format!(
+                "card {} has {} of 1000 thousandths free, as containers of {} still run",
+                part.card,
+                u32::from(CARD_MILLI).saturating_sub(used),
+                names.join(", ")
+            )));
         }
     }
     Ok(())
+}
+
+fn occupied(text: String) -> Denial {
+    Denial::new("OccupiedCard", text, "the kubelet tries again")
 }
 
 #[cfg(test)]
