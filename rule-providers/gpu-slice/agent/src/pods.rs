@@ -9,9 +9,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use kube_runtime::{
     WatchStreamExt,
-    watcher::{self, Event, watcher},
+    watcher::{self, watcher},
 };
-use tautline_runtime::{backoff::WatchBackoff, error_text::error_text};
+use tautline_runtime::{
+    backoff::WatchBackoff,
+    error_text::error_text,
+    watch_changes::{Change, Changes},
+};
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -43,8 +47,6 @@ pub(crate) struct Pods(watch::Sender<Known>);
 pub(crate) struct Known {
     /// The pods by the UID that the API server gave them.
     pods: HashMap<Arc<str>, Arc<PodEntry>>,
-    /// The pods that a starting watch has listed so far.
-    fresh: HashMap<Arc<str>, Arc<PodEntry>>,
     /// True once a watch has listed all pods.
     complete: bool,
 }
@@ -70,32 +72,16 @@ impl Known {
         }
     }
 
-    /// Takes an event of the watch, and returns whether the pods may have changed.
-    fn take(&mut self, event: Event<Pod>) -> bool {
-        match event {
-            Event::Init => self.fresh.clear(),
-            Event::InitApply(pod) => insert(&mut self.fresh, &pod),
-            Event::InitDone => {
-                self.pods = std::mem::take(&mut self.fresh);
+    fn apply(&mut self, change: Change<Option<PodEntry>>) {
+        let keyed = |pod: PodEntry| (Arc::clone(&pod.api_uid), Arc::new(pod));
+        match change {
+            Change::Replaced(pods) => {
+                self.pods = pods.into_iter().flatten().map(keyed).collect();
                 self.complete = true;
-                return true;
             }
-            Event::Apply(pod) => {
-                insert(&mut self.pods, &pod);
-                return true;
-            }
-            Event::Delete(pod) => {
-                let uid = pod.metadata.uid.unwrap_or_default();
-                return self.pods.remove(uid.as_str()).is_some();
-            }
+            Change::Applied(pod) => self.pods.extend(pod.map(keyed)),
+            Change::Deleted(pod) => _ = pod.and_then(|pod| self.pods.remove(&pod.api_uid)),
         }
-        false
-    }
-}
-
-fn insert(into: &mut HashMap<Arc<str>, Arc<PodEntry>>, pod: &Pod) {
-    if let Some(pod) = PodEntry::read(pod) {
-        into.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
     }
 }
 
@@ -104,10 +90,10 @@ impl Pods {
     pub async fn watch(&self, client: Client, node: &str) {
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
-        let mut events = std::pin::pin!(events);
+        let (mut events, mut changes) = (std::pin::pin!(events), Changes::default());
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => self.see(event),
+                Ok(event) => self.see(changes.next(event, |pod| PodEntry::read(&pod))),
                 Err(error) => {
                     let error = error_text(&error);
                     tracing::warn!(error, "the watch of pods restarts");
@@ -116,8 +102,10 @@ impl Pods {
         }
     }
 
-    fn see(&self, event: Event<Pod>) {
-        self.0.send_if_modified(|known| known.take(event));
+    fn see(&self, change: Option<Change<Option<PodEntry>>>) {
+        if let Some(change) = change {
+            self.0.send_modify(|known| known.apply(change));
+        }
     }
 
     /// Returns all pods, in no order.
@@ -194,15 +182,16 @@ mod tests {
         }
     }
 
-    fn pod(uid: &str, name: &str, record: Option<&str>, deleted: bool) -> Pod {
+    fn pod(uid: &str, name: &str, record: Option<&str>, deleted: bool) -> Option<PodEntry> {
         let annotations = record.map(|r| json!({"tautline.io/gpu-devices": r}));
         let deletion = deleted.then_some("2026-01-01T00:00:00Z");
-        serde_json::from_value(json!({
+        let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "shop", "uid": uid,
                 "annotations": annotations, "deletionTimestamp": deletion},
             "spec": {"containers": [{"name": "app"}]},
         }))
-        .unwrap()
+        .unwrap();
+        PodEntry::read(&pod)
     }
 
     fn by_name(name: &str) -> PodRef {
@@ -213,29 +202,24 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_replaces_the_old_one_when_it_is_complete() {
+    fn a_list_replaces_the_pods() {
         let pods = Pods::default();
-        pods.see(Event::Init);
-        pods.see(Event::InitApply(pod("u1", "a", None, false)));
-        assert!(pods.by_uid("u1").is_none());
-        pods.see(Event::InitDone);
-        assert!(pods.by_uid("u1").is_some());
-        pods.see(Event::Apply(pod("u2", "b", None, false)));
-        pods.see(Event::Init);
-        pods.see(Event::InitApply(pod("u3", "c", None, false)));
-        assert_eq!(pods.all().len(), 2);
-        pods.see(Event::InitDone);
+        pods.see(Some(Change::Applied(pod("u1", "a", None, false))));
+        assert!(pods.by_uid("u1").is_some() && !pods.are_known());
+        pods.see(Some(Change::Replaced(vec![pod("u3", "c", None, false)])));
         assert!(pods.by_uid("u1").is_none() && pods.by_uid("u3").is_some());
-        pods.see(Event::Delete(pod("u3", "c", None, false)));
+        assert!(pods.are_known());
+        pods.see(Some(Change::Deleted(pod("u3", "c", None, false))));
         assert!(pods.all().is_empty());
     }
 
     #[test]
     fn a_name_means_the_pod_that_does_not_end() {
         let pods = Pods::default();
-        pods.see(Event::Apply(pod("old", "web-0", Some("GPU-a:250"), true)));
+        let apply = |pod| pods.see(Some(Change::Applied(pod)));
+        apply(pod("old", "web-0", Some("GPU-a:250"), true));
         assert!(pods.0.borrow().get(&by_name("web-0")).is_none());
-        pods.see(Event::Apply(pod("new", "web-0", Some("GPU-b:250"), false)));
+        apply(pod("new", "web-0", Some("GPU-b:250"), false));
         let found = pods.0.borrow().get(&by_name("web-0")).unwrap();
         assert_eq!(&*found.uid, "new");
         assert!(pods.by_uid("old").is_some());
@@ -245,7 +229,7 @@ mod tests {
     fn pods_ask_nvidias_plugin_until_they_end() {
         let pods = Pods::default();
         assert_eq!(pods.ask_nvidia(), None);
-        pods.see(Event::InitDone);
+        pods.see(Some(Change::Replaced(Vec::new())));
         assert_eq!(pods.ask_nvidia(), Some(false));
         let mut asking = PodEntry {
             nvidia: true,
@@ -265,7 +249,7 @@ mod tests {
         let task = tokio::spawn(async move {
             for record in [None, Some("GPU-a:250")] {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                late.see(Event::Apply(pod("u1", "web-0", record, false)));
+                late.see(Some(Change::Applied(pod("u1", "web-0", record, false))));
             }
         });
         let deadline = Instant::now() + Duration::from_secs(5);
