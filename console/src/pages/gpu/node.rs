@@ -117,9 +117,8 @@ fn parts(top: &NodeTop) -> Vec<(String, &HolderTop)> {
 
 fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
     let types = inspection.types();
-    let classes = inspection.classes().iter().zip(types.iter());
-    let fits = classes.take(MAX_CLASSES).map(|((class, _), planned)| {
-        let why = match class_fit(class, planned, node) {
+    let fits = types.iter().take(MAX_CLASSES).map(|class| {
+        let why = match class_fit(class, node) {
             ClassFit::Runs => None,
             ClassFit::CpuShort => Some("too little CPU is free"),
             ClassFit::GpuShort => Some("too little of its cards is free"),
@@ -127,9 +126,9 @@ fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
             ClassFit::OtherLane => Some("its cards are shared in another way"),
         };
         Fits {
-            request: clean(&format::class(class), MAX_NAME_CHARS),
-            mode: format::sharing_mode(class.mode),
-            copies: copies_on(class, planned, node),
+            request: clean(&format::class(&class.request), MAX_NAME_CHARS),
+            mode: format::sharing_mode(class.request.mode),
+            copies: copies_on(class, node),
             why,
         }
     });

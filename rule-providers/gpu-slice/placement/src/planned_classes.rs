@@ -5,20 +5,14 @@ use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, sha
 /// A class of requests to plan for.
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
-    pub(crate) cpu_milli: i64,
-    /// Thousandths of each card; 0: no GPU.
-    pub(crate) milli: u16,
-    pub(crate) cards: u16,
+    /// The requests of the class.
+    pub request: RequestClass,
     /// Probability that the next request is of this class, from 0 to 1.
     pub probability: f64,
     allowed: Box<[bool]>,
 }
 
 impl PlannedClass {
-    pub(crate) fn total_milli(&self) -> i64 {
-        i64::from(self.milli) * i64::from(self.cards)
-    }
-
     /// Returns whether free cards of the kind could serve the class. `kind` is the kind's index in
     /// the cost cache.
     pub fn may_run_on(&self, kind: u16) -> bool {
@@ -29,13 +23,13 @@ impl PlannedClass {
     /// else those of cards with too little left.
     pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
         let all = !self.can_use_gpu(capacity);
-        let lost = |left: &&u16| all || **left < self.milli;
+        let lost = |left: &&u16| all || **left < self.request.milli;
         let cards = capacity.cards().iter().filter(lost);
         cards.map(|left| i64::from(*left)).sum()
     }
 
     fn can_use_gpu(&self, capacity: &NodeCapacity) -> bool {
-        self.milli > 0 && PlannedClasses::runs_on(self, capacity)
+        self.request.milli > 0 && PlannedClasses::runs_on(self, capacity)
     }
 }
 
@@ -50,9 +44,7 @@ impl PlannedClasses {
         let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
             PlannedClass {
-                cpu_milli: class.cpu_milli,
-                milli: class.milli,
-                cards: class.cards,
+                request: class.clone(),
                 probability: *p,
                 allowed: kinds.iter().map(|k| shape.allows(k)).collect(),
             }
@@ -94,17 +86,17 @@ impl PlannedClasses {
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for class in &self.0 {
-            let has_cpu = cpu_milli >= class.cpu_milli;
-            let (sum, lost) = if class.milli == 0 && has_cpu {
+            let has_cpu = cpu_milli >= class.request.cpu_milli;
+            let (sum, lost) = if class.request.milli == 0 && has_cpu {
                 (&mut light, idle)
-            } else if class.milli == 0 {
+            } else if class.request.milli == 0 {
                 (&mut light_no_cpu, idle)
             } else if !class.may_run_on(kind) {
                 (&mut foreign, idle)
             } else {
-                let mut small = cards.iter().filter(|left| **left < class.milli);
+                let mut small = cards.iter().filter(|left| **left < class.request.milli);
                 let enough = cards.len() - small.clone().count();
-                match (enough >= usize::from(class.cards), has_cpu) {
+                match (enough >= usize::from(class.request.cards), has_cpu) {
                     (true, true) => (&mut runs, sum(&mut small)),
                     (true, false) => (&mut no_cpu, idle),
                     (false, true) => (&mut runs, idle),
@@ -122,7 +114,7 @@ impl PlannedClasses {
         for class in &self.0 {
             let all = !class.can_use_gpu(capacity);
             for (lost, left) in cards.iter_mut().zip(capacity.cards()) {
-                if all || *left < class.milli {
+                if all || *left < class.request.milli {
                     *lost += class.probability * f64::from(*left);
                 }
             }
@@ -133,10 +125,10 @@ impl PlannedClasses {
     /// Returns whether CPU and cards for a request of the class are free. Memory does not count.
     pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
         let cards = capacity.cards().iter();
-        let enough = cards.filter(|left| **left >= class.milli).count();
-        capacity.cpu_milli() >= class.cpu_milli
+        let enough = cards.filter(|left| **left >= class.request.milli).count();
+        capacity.cpu_milli() >= class.request.cpu_milli
             && class.may_run_on(capacity.kind())
-            && (class.milli == 0 || enough >= usize::from(class.cards))
+            && (class.request.milli == 0 || enough >= usize::from(class.request.cards))
     }
 }
 
@@ -158,8 +150,8 @@ mod tests {
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for class in types.iter() {
-            let has_cpu = cpu_milli >= class.cpu_milli;
-            if class.milli == 0 {
+            let has_cpu = cpu_milli >= class.request.cpu_milli;
+            if class.request.milli == 0 {
                 *(if has_cpu {
                     &mut light
                 } else {
@@ -170,13 +162,13 @@ mod tests {
             } else {
                 let (mut enough, mut small) = (0, 0_i64);
                 for left in cards {
-                    if *left >= class.milli {
+                    if *left >= class.request.milli {
                         enough += 1;
                     } else {
                         small += i64::from(*left);
                     }
                 }
-                match (enough >= class.cards, has_cpu) {
+                match (enough >= class.request.cards, has_cpu) {
                     (true, true) => runs += class.probability * small as f64,
                     (true, false) => no_cpu += class.probability * idle,
                     (false, true) => runs += class.probability * idle,

@@ -161,7 +161,8 @@ impl Tautline {
         let sum = |f: fn(&PlannedClass) -> i64| -> f64 {
             self.types.iter().map(|t| t.probability * f(t) as f64).sum()
         };
-        let (gpu, cpu) = (sum(PlannedClass::total_milli), sum(|t| t.cpu_milli));
+        let gpu = sum(|t| t.request.total_milli());
+        let cpu = sum(|t| t.request.cpu_milli);
         let cpu_a_milli = if gpu > 0.0 { cpu / gpu } else { 0.0 };
         self.cpu_per_gpu = self.terms.mix_cpu * cpu_a_milli;
         self.idle_milli = 0.0;
@@ -211,7 +212,7 @@ impl Tautline {
 impl Policy for Tautline {
     fn plan_for(&mut self, types: PlannedClasses) {
         let demand = types.iter();
-        let demand = demand.map(|t| (t.milli, t.probability * f64::from(t.cards)));
+        let demand = demand.map(|t| (t.request.milli, t.probability * f64::from(t.request.cards)));
         self.remainder_values = RemainderValues::from_demand(demand);
         self.types = types;
         self.rebuild();

@@ -1,6 +1,7 @@
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::{PlannedClass, PlannedClasses},
+    request_distribution::RequestClass,
     shape::CARD_MILLI,
 };
 
@@ -33,13 +34,14 @@ impl UsableTable {
             ..Self::default()
         };
         table.by_kind.resize_with(types.kind_count(), Vec::new);
-        for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
-            let group = table.group(t);
-            let rate = t.total_milli() as f64 / (cpu_weight * t.cpu_milli as f64);
+        let with_gpu = |(_, t): &(usize, &PlannedClass)| t.request.milli > 0;
+        for (class, t) in types.iter().enumerate().filter(with_gpu) {
+            let (request, group) = (&t.request, table.group(&t.request));
+            let rate = request.total_milli() as f64 / (cpu_weight * request.cpu_milli as f64);
             for (kind, entries) in table.by_kind.iter_mut().enumerate() {
                 if t.may_run_on(kind as u16) {
                     entries.push(ClassEntry {
-                        cpu_milli: t.cpu_milli as f64,
+                        cpu_milli: request.cpu_milli as f64,
                         gpu_per_cpu: rate,
                         group,
                         class,
@@ -61,7 +63,7 @@ impl UsableTable {
         table
     }
 
-    fn group(&mut self, class: &PlannedClass) -> usize {
+    fn group(&mut self, class: &RequestClass) -> usize {
         let group = (class.milli, class.cards);
         self.groups
             .iter()

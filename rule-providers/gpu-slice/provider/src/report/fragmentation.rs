@@ -147,10 +147,9 @@ impl Fragmentation {
             let class = RequestClass::of_shape(&request.shape);
             pods.entry(class).or_default().push(request.pod.clone());
         }
-        let classes = inspection.classes().iter().zip(types.iter());
-        let classes = classes.map(|((class, _), of)| {
-            let pods = pods.remove(class).unwrap_or_default();
-            Class::of(class, of, pods, &with)
+        let classes = types.iter().map(|class| {
+            let pods = pods.remove(&class.request).unwrap_or_default();
+            Class::of(class, pods, &with)
         });
         let fragmented: f64 = rooms().map(|r| types.fragmented_milli(r)).sum();
         let known = !types.is_empty();
@@ -167,52 +166,51 @@ impl Fragmentation {
 }
 
 impl Class {
-    fn of(
-        class: &RequestClass,
-        of: &PlannedClass,
-        pods: Vec<String>,
-        nodes: &[&NodeGpus<'_>],
-    ) -> Self {
+    fn of(class: &PlannedClass, pods: Vec<String>, nodes: &[&NodeGpus<'_>]) -> Self {
+        let request = &class.request;
         let mut verdicts = NodeCounts::default();
         let (mut still_fit, mut unusable_milli) = (0, 0);
         for node in nodes {
-            *verdicts.of(class_fit(class, of, node)) += 1;
-            still_fit += copies_on(class, of, node);
+            *verdicts.of(class_fit(class, node)) += 1;
+            still_fit += copies_on(class, node);
             let rooms = node.capacities.iter();
-            unusable_milli += rooms.map(|room| of.unusable_milli(room)).sum::<i64>();
+            unusable_milli += rooms.map(|room| class.unusable_milli(room)).sum::<i64>();
         }
         Self {
-            cpu_milli: class.cpu_milli,
-            card_milli: class.milli,
-            cards: class.cards,
-            lane: format::sharing_mode(class.mode),
-            models: class.models.iter().map(|m| m.to_string()).collect(),
-            share: (of.probability * 1e4).round() / 1e4,
+            cpu_milli: request.cpu_milli,
+            card_milli: request.milli,
+            cards: request.cards,
+            lane: format::sharing_mode(request.mode),
+            models: request.models.iter().map(|m| m.to_string()).collect(),
+            share: (class.probability * 1e4).round() / 1e4,
             pods,
             still_fit,
             unusable_milli,
             nodes: verdicts,
-            text: format::class(class),
+            text: format::class(request),
         }
     }
 }
 
 /// Returns the fit of a class on the best of the node's pools.
-pub fn class_fit(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> ClassFit {
+pub fn class_fit(class: &PlannedClass, node: &NodeGpus<'_>) -> ClassFit {
     let pools = node.inventory.pools.iter().zip(&node.capacities);
-    let fits = pools.map(|(pool, room)| ClassFit::of(class, of, pool, room));
+    let fits = pools.map(|(pool, room)| ClassFit::of(class, pool, room));
     fits.min().unwrap_or(ClassFit::OtherLane)
 }
 
 /// Returns the number of requests of a class that the node has room for if no other requests come.
-pub fn copies_on(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> i64 {
+pub fn copies_on(class: &PlannedClass, node: &NodeGpus<'_>) -> i64 {
     let rooms = node
         .capacities
         .iter()
-        .filter(|room| of.may_run_on(room.kind()));
-    let copies = rooms.filter_map(|room| room.max_copies(&class.shape()));
+        .filter(|room| class.may_run_on(room.kind()));
+    let copies = rooms.filter_map(|room| room.max_copies(&class.request.shape()));
     // The pools of a node share its CPU.
-    let by_cpu = node.inventory.cpu_milli.checked_div(class.cpu_milli);
+    let by_cpu = node
+        .inventory
+        .cpu_milli
+        .checked_div(class.request.cpu_milli);
     copies.sum::<i64>().min(by_cpu.unwrap_or(i64::MAX))
 }
 
@@ -232,13 +230,14 @@ pub enum ClassFit {
 }
 
 impl ClassFit {
-    fn of(class: &RequestClass, of: &PlannedClass, pool: &CardPool, room: &NodeCapacity) -> Self {
-        let enough = room.cards().iter().filter(|c| **c >= class.milli).count();
-        match of {
-            _ if PlannedClasses::runs_on(of, room) => Self::Runs,
-            _ if class.mode != pool.kind.mode => Self::OtherLane,
-            _ if !of.may_run_on(room.kind()) => Self::NoSuchModel,
-            _ if enough < usize::from(class.cards) => Self::GpuShort,
+    fn of(class: &PlannedClass, pool: &CardPool, room: &NodeCapacity) -> Self {
+        let request = &class.request;
+        let enough = room.cards().iter().filter(|c| **c >= request.milli).count();
+        match class {
+            _ if PlannedClasses::runs_on(class, room) => Self::Runs,
+            _ if request.mode != pool.kind.mode => Self::OtherLane,
+            _ if !class.may_run_on(room.kind()) => Self::NoSuchModel,
+            _ if enough < usize::from(request.cards) => Self::GpuShort,
             _ => Self::CpuShort,
         }
     }
