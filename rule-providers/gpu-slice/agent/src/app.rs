@@ -144,9 +144,9 @@ impl App {
         let served = admin::serve(self.listener, registry, readiness, nothing, stop.clone());
         tasks.spawn("admin", served);
         let written = queue.write(client.clone(), REPORTER, stop.clone());
-        spawn(tasks, "events", written);
+        tasks.spawn_until_stop("events", written);
         let (watched, of, name) = (Arc::clone(&pods), client.clone(), config.node.clone());
-        spawn(tasks, "pods", async move { watched.watch(of, &name).await });
+        tasks.spawn_until_stop("pods", async move { watched.watch(of, &name).await });
         let node = OwnNode {
             client,
             name: config.node.clone(),
@@ -157,11 +157,11 @@ impl App {
             metrics: metrics.clone(),
             readiness: self.readiness,
         };
-        spawn(tasks, "node", node.run(stop.clone()));
+        tasks.spawn_until_stop("node", node.run(stop.clone()));
 
         let (reader_calls, calls) = ReaderCalls::new();
         let read = reader::run(self.reader, ReaderLimits::default(), snapshots, calls);
-        spawn(tasks, "reader", read);
+        tasks.spawn_until_stop("reader", read);
         let (keeper, instances) = Keeper::new(
             self.limits.run_dir.join(MIG_FILE),
             reader_calls,
@@ -170,11 +170,11 @@ impl App {
             Arc::clone(&pods),
         );
         let own = keeper.own();
-        spawn(tasks, "mig", keeper.run());
+        tasks.spawn_until_stop("mig", keeper.run());
         if let Some(slice) = config.timeslice {
             let (inventory, mode) = (output.inventory.subscribe(), output.mode.subscribe());
             let sliced = smi::follow(self.driver, slice, inventory, mode);
-            spawn(tasks, "time slices", sliced);
+            tasks.spawn_until_stop("time slices", sliced);
         }
 
         let giver = Giver {
@@ -194,7 +194,7 @@ impl App {
             specs: OwnSpecs::new(CDI_DIR.into()),
             metrics: metrics.clone(),
         };
-        spawn(tasks, "device plugin", kubelet.run(SOCKET_POLL_INTERVAL));
+        tasks.spawn_until_stop("device plugin", kubelet.run(SOCKET_POLL_INTERVAL));
 
         let (uses, use_now) = watch::channel(None);
         let processes = Processes::new(PROC.into(), config.driver_root);
@@ -224,7 +224,7 @@ impl App {
             output,
             metrics,
         };
-        spawn(tasks, "cards", cards.run());
+        tasks.spawn_until_stop("cards", cards.run());
     }
 }
 
@@ -234,13 +234,4 @@ pub fn example_metrics(registry: &mut Registry) {
     Metrics::example("", registry.sub_registry_with_prefix(PREFIX));
     UseMetrics::example("", registry);
     Events::new().0.register(registry);
-}
-
-/// Spawns a task that cannot fail, and drops it at the stop.
-fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
-    let stop = tasks.stop_token();
-    tasks.spawn(name, async move {
-        stop.run_until_cancelled(task).await;
-        Ok(())
-    });
 }

@@ -60,11 +60,7 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     watch_devices(client, &provider, &server.readiness, &mut tasks).await?;
 
     let metrics = Metrics::registered("", &mut server.registry);
-    let maintain = provider.clone().maintain(metrics, tasks.stop_token());
-    tasks.spawn("reservations", async {
-        maintain.await;
-        Ok(())
-    });
+    tasks.spawn_until_stop("reservations", provider.clone().maintain(metrics));
 
     let tokens = config.agent_tokens.map(|(namespace, name)| {
         let account = (namespace.as_str(), name.as_str());

@@ -13,7 +13,6 @@ use tautline_sdk::{
     ProviderError, RuleProvider,
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     answers,
@@ -136,7 +135,7 @@ impl GpuSlice {
         _ = tokio::time::timeout(wait, all_known).await;
     }
 
-    pub(crate) async fn maintain(self, metrics: Metrics, stop: CancellationToken) {
+    pub(crate) async fn maintain(self, metrics: Metrics) {
         metrics.set(&self.state.lock(), Instant::now());
         let mut changes = self.store.changes();
         loop {
@@ -146,7 +145,6 @@ impl GpuSlice {
                 tokio::time::sleep(CHANGE_GATHER_TIME).await;
             };
             tokio::select! {
-                () = stop.cancelled() => return,
                 () = news => {
                     self.state.lock().sync(&self.store, Instant::now());
                 }
