@@ -8,8 +8,8 @@
 
 pub use cards::DeviceCard;
 pub use model::{
-    Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
-    DeviceId, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
+    Access, Allocation, Amounts, Capacity, Claim, Class, Count, CounterSet, Device, DeviceId,
+    ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
 pub use node::{NodeDevice, NodeDevices};
 pub use pool::PoolError;

@@ -1,7 +1,7 @@
 //! The parts of the DRA API's objects that placement needs. All amounts are in thousandths of their
 //! unit.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::model::{AffinityTerm, Taint, Toleration};
 
@@ -24,18 +24,6 @@ pub struct DeviceId {
     pub pool: PoolId,
     /// Name of the device, unique in its pool.
     pub device: Arc<str>,
-}
-
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.driver, self.pool)
-    }
-}
-
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.pool, self.device)
-    }
 }
 
 /// A `ResourceSlice`: all or some of a pool's devices.
@@ -87,8 +75,8 @@ pub struct Device {
     /// Nodes that can use the device. Used only in slices with [`Access::PerDevice`], where `None`
     /// means no node.
     pub access: Option<Access>,
-    /// Attributes by name, without the driver's own domain.
-    pub attributes: BTreeMap<Box<str>, Attribute>,
+    /// Attributes that are plain strings by name, without the driver's own domain.
+    pub attributes: BTreeMap<Box<str>, Box<str>>,
     /// Capacities by name, without the driver's own domain.
     pub capacity: BTreeMap<Box<str>, Capacity>,
     /// Amounts that the device takes from the pool's counters while it is allocated.
@@ -104,21 +92,9 @@ pub struct Device {
 }
 
 impl Device {
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        match self.attributes.get(name) {
-            Some(Attribute::Text(text) | Attribute::Version(text)) => Some(text),
-            _ => None,
-        }
+    pub(super) fn text(&self, attribute: &str) -> Option<&str> {
+        self.attributes.get(attribute).map(AsRef::as_ref)
     }
-}
-
-/// The text of a device's attribute. Other types of values are not supported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attribute {
-    /// A plain string.
-    Text(String),
-    /// A semantic version, as text.
-    Version(String),
 }
 
 /// An amount of something that a device has, such as memory.

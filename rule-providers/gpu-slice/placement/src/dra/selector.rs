@@ -1,7 +1,7 @@
 //! The conditions of a CEL selector that can be read without CEL: equalities that must all hold.
 //! They only narrow down the devices for a score; the scheduler decides about the fit.
 
-use super::model::{Attribute, Device};
+use super::model::Device;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
@@ -25,11 +25,11 @@ impl Conditions {
             Operand::Driver => driver == want,
             Operand::Attribute { domain, name } => {
                 let found = if domain == driver {
-                    device.attributes.get(name.as_str())
+                    device.text(name)
                 } else {
-                    device.attributes.get(format!("{domain}/{name}").as_str())
+                    device.text(&format!("{domain}/{name}"))
                 };
-                matches!(found, Some(Attribute::Text(text)) if text == want)
+                found == Some(want.as_str())
             }
         })
     }

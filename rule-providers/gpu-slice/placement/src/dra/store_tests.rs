@@ -144,9 +144,10 @@ fn devices_of_several_nodes() {
     n.labels = [("rack", "r1")].into_iter().collect();
     let ids = |node: &Node| -> Vec<String> {
         let free = pools.node_devices(node);
-        free.devices().iter().map(|d| d.id().to_string()).collect()
+        let id = |d: &NodeDevice| format!("{}/{}", d.id.pool.pool, d.id.device);
+        free.devices().iter().map(id).collect()
     };
-    let of = |p: &str, d: &str| format!("gpu.nvidia.com/{p}/{d}");
+    let of = |p: &str, d: &str| format!("{p}/{d}");
     assert_eq!(
         ids(&n),
         [of("a", "gpu-0"), of("b", "gpu-0"), of("y", "gpu-0")]

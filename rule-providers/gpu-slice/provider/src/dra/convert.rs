@@ -19,8 +19,8 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::dra::{
-    Access, Allocation, Amounts, Attribute, Capacity, Claim, Class, Count, CounterSet, Device,
-    DeviceId, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
+    Access, Allocation, Amounts, Capacity, Claim, Class, Count, CounterSet, Device, DeviceId,
+    ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
 
 /// Converts a class: its CEL selectors, and the extended resource that requests its devices.
@@ -89,7 +89,7 @@ fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertErro
             device.all_nodes,
         ),
         attributes: attributes
-            .filter_map(|(n, a)| Some((own_name(driver, n).into(), attribute(a)?)))
+            .filter_map(|(n, a)| Some((own_name(driver, n).into(), a.string.as_deref()?.into())))
             .collect(),
         capacity: capacities.collect::<Result<_, ConvertError>>()?,
         consumes: consumes
@@ -99,11 +99,6 @@ fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertErro
         taints: device.taints.iter().flatten().map(taint).collect(),
         binding_conditions: conditions.is_some_and(|c| !c.is_empty()),
     })
-}
-
-fn attribute(attribute: &resource::DeviceAttribute) -> Option<Attribute> {
-    let text = attribute.string.clone().map(Attribute::Text);
-    text.or_else(|| attribute.version.clone().map(Attribute::Version))
 }
 
 fn capacity(name: &str, of: &resource::DeviceCapacity) -> Result<Capacity, ConvertError> {

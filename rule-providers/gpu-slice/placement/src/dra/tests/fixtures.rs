@@ -47,7 +47,7 @@ fn slice(name: &str, pool_name: &str, node: &str, devices: Vec<Device>) -> Slice
 }
 
 fn device(name: &str, attributes: &[(&str, &str)], memory: i64) -> Device {
-    let text = |(n, v): &(&str, &str)| ((*n).into(), Attribute::Text((*v).into()));
+    let text = |(n, v): &(&str, &str)| ((*n).into(), (*v).into());
     Device {
         name: name.into(),
         attributes: attributes.iter().map(text).collect(),

@@ -1,6 +1,6 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tautline_gpu_placement::dra::{Access, Attribute, Count, Slice};
+use tautline_gpu_placement::dra::{Access, Count, Slice};
 
 use super::*;
 
@@ -51,18 +51,14 @@ const GI: i64 = (1 << 30) * 1000;
 fn slices_with_all_that_devices_have() {
     let got = resource_slice(&read(devices())).unwrap();
     assert_eq!(
-        (&*got.name, got.id.to_string()),
-        ("n-gpu", "gpu.example.com/n".into())
+        (&*got.name, &*got.id.driver, &*got.id.pool),
+        ("n-gpu", "gpu.example.com", "n")
     );
     assert_eq!((got.generation, got.slices), (3, 2));
     assert_eq!(got.access, Access::Node("n".into()));
     let device = &got.devices[0];
-    assert_eq!(device.attributes["uuid"], Attribute::Text("U".into()));
-    assert_eq!(
-        device.attributes["driverVersion"],
-        Attribute::Version("1.2.3".into())
-    );
-    for no_text in ["index", "ecc"] {
+    assert_eq!(&*device.attributes["uuid"], "U");
+    for no_text in ["driverVersion", "index", "ecc"] {
         assert_eq!(device.attributes.get(no_text), None);
     }
     assert!(
@@ -173,7 +169,11 @@ fn claims_with_requests_and_allocations() {
     let classes: Vec<&str> = got.requests[1].iter().map(|w| &*w.class).collect();
     assert_eq!(classes, ["big", "small"]);
     let held = got.allocated.unwrap();
-    assert_eq!(held[0].device.to_string(), "gpu.example.com/n/gpu-0");
+    let device = DeviceId {
+        pool: pool_id("gpu.example.com", "n"),
+        device: "gpu-0".into(),
+    };
+    assert_eq!(held[0].device, device);
     assert_eq!(
         (held[0].share.as_deref(), held[0].admin),
         (Some("s"), false)
