@@ -68,7 +68,8 @@ pub fn print(world: &World, k: usize) -> Result<()> {
     let start = cpu()?;
     let snapshot = learned.model.snapshot();
     let writing = cpu()? - start;
-    let mut again = tautline_rtt_model::Model::restore(Default::default(), &snapshot)?;
+    let again = tautline_rtt_model::Model::restore(Default::default(), &snapshot);
+    let mut again = again.context("the snapshot is not restored")?;
     again.forget_places();
     let start = cpu()?;
     std::hint::black_box(again.fit());

@@ -4,7 +4,7 @@
 //! & Ba, ICLR 2015) on the Huber loss of log(fitted / measured), which bounds the pull of a bad
 //! sample.
 
-use crate::{hash::Random, model::Pair, tuning};
+use crate::{hash::Random, network::Pair, tuning};
 
 /// The number of dimensions of a point.
 const DIMENSIONS: usize = 12;

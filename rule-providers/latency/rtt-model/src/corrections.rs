@@ -2,7 +2,7 @@
 //! ends (the Nadaraya-Watson estimate on both ends at once). A wide kernel comes first, then a
 //! narrow one on the residuals that the wide one leaves.
 
-use crate::{coords::Axes, model::Pair, sparse::Sparse, tuning};
+use crate::{coords::Axes, network::Pair, sparse::Sparse, tuning};
 
 /// A measured pair in a fit.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@ use crate::{
     coords::{Axes, Place},
     corrections::Corrections,
     labels::LabelFit,
-    model::{Node, Pair},
+    network::{Node, Pair},
 };
 
 /// The immutable result of a fit, which any number of readers use without a lock.

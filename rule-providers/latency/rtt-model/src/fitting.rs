@@ -1,45 +1,15 @@
 //! Fits all samples, starting from the last fit or from scratch.
 
 use crate::{
-    Model, NodeId,
+    Model,
     coords::{self, Place},
     fit::Fit,
     held_out::{self, mean_error},
-    model::Pair,
-    recovery::{self, History, NO_PART},
+    last_fit::{LastFit, Places},
+    network::Pair,
+    recovery::{self, NO_PART},
     tuning,
 };
-
-/// The coordinates of each node; `None` for a node without samples.
-pub(crate) type Places = Vec<Option<Place>>;
-
-/// The parts of a fit from which the next one continues.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LastFit {
-    /// The unit of the coordinates, in microseconds.
-    pub scale: f32,
-    /// True if the usual corrections did harm, because samples are noisy.
-    pub noisy: bool,
-    pub places: Places,
-    /// The places of fits without the held-out pairs, one for each fold.
-    pub unseen: Vec<Places>,
-    /// The part of the network in which each node is; empty if unknown.
-    pub parts: Vec<u32>,
-    /// The mean error on held-out pairs, in logarithm; `None` if these are too few.
-    pub missed: Option<f32>,
-    pub history: History,
-}
-
-impl LastFit {
-    /// Forgets the places of a node.
-    pub fn forget(&mut self, node: NodeId) {
-        for places in self.unseen.iter_mut().chain([&mut self.places]) {
-            if let Some(place) = places.get_mut(node.slot()) {
-                *place = None;
-            }
-        }
-    }
-}
 
 impl Model {
     /// Fits all samples, starting from the last fit. The fit starts from scratch if there is no

@@ -6,7 +6,7 @@ use crate::{
     calibration::HeldOut,
     fit::Fit,
     hash,
-    model::{Node, Pair},
+    network::{Node, Pair},
     tuning,
 };
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     corrections::Sample,
-    model::{Location, Node, Pair},
+    network::{Location, Node, Pair},
     sparse::Sparse,
     statistics::{median, spread, weighted_quantile},
     tuning,
@@ -251,7 +251,7 @@ fn fit_offsets(offsets: &mut [f32], classes: &Classes, of_nodes: &Sparse<u32>, t
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{hash::Random, model::Node};
+    use crate::{hash::Random, network::Node};
 
     const ZONES: u64 = 4;
     const NODES: u64 = 60;

@@ -65,7 +65,9 @@ mod fitting;
 mod hash;
 mod held_out;
 mod labels;
+mod last_fit;
 mod model;
+mod network;
 mod recovery;
 mod snapshot;
 mod sparse;
@@ -75,7 +77,6 @@ mod tuning;
 
 pub use fit::{Fit, Row};
 pub use model::{Model, Options};
-pub use snapshot::RestoreError;
 
 /// The number of a node in a model. Numbers of removed nodes are used again, but not before a fit
 /// without the node has been made.

@@ -1,7 +1,7 @@
 //! Decides when a fit from scratch is tried, as it may be better than one that continues: the
 //! network has changed, or two parts of it that did not reach each other do so now.
 
-use crate::model::Report;
+use crate::network::Report;
 
 /// The part of a node without samples.
 pub(crate) const NO_PART: u32 = u32::MAX;

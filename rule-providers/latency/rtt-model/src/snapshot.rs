@@ -1,30 +1,14 @@
-//! The binary format of a model's snapshot: a header, the nodes, their samples, the coordinates
-//! (also those of fits without the held-out pairs), and a checksum. After the header it consists of
-//! little-endian words of four bytes.
+//! The binary format of a model's snapshot: the nodes, their samples, the coordinates (also those of
+//! fits without the held-out pairs), and a checksum, in little-endian words of four bytes. The
+//! caller stores the version of the format.
 
 use crate::{
     Model, NodeId, Options,
     coords::{HEIGHT, Place},
-    fitting::{LastFit, Places},
     hash,
-    model::{Location, Node},
+    last_fit::{LastFit, Places},
+    network::{Location, Node},
 };
-
-const MAGIC: [u8; 4] = *b"trtt";
-const VERSION: u8 = 5;
-/// The reason why bytes are not a snapshot that can be restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RestoreError {
-    /// The bytes are not a snapshot of a model.
-    #[error("not a snapshot of round-trip times")]
-    Foreign,
-    /// The snapshot has another version of the format, which is given.
-    #[error("a snapshot of version {0}; this reads version {own}", own = VERSION)]
-    Version(u8),
-    /// The snapshot is cut short, or was changed since it was written.
-    #[error("the snapshot is cut short or was changed")]
-    Damaged,
-}
 
 impl Model {
     /// Returns the nodes, samples and coordinates as bytes for [`Model::restore`]: about 2.7 MB at
@@ -53,62 +37,52 @@ impl Model {
             }
         }
         words.extend(checksum(&words));
-        let bytes = words.into_iter().flat_map(u32::to_le_bytes);
-        MAGIC.into_iter().chain([VERSION]).chain(bytes).collect()
+        words.into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
-    /// Returns the model of a whole snapshot of this version. Nodes have the same numbers as
-    /// before: see [`Model::node`].
-    pub fn restore(options: Options, bytes: &[u8]) -> Result<Self, RestoreError> {
-        let body = bytes.strip_prefix(&MAGIC).ok_or(RestoreError::Foreign)?;
-        match body.split_first() {
-            Some((&VERSION, body)) => read(options, body).ok_or(RestoreError::Damaged),
-            Some((other, _)) => Err(RestoreError::Version(*other)),
-            None => Err(RestoreError::Damaged),
-        }
-    }
-}
-
-fn read(options: Options, body: &[u8]) -> Option<Model> {
-    let (words, []) = body.as_chunks() else {
-        return None;
-    };
-    let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let (content, sum) = words.split_last_chunk()?;
-    let words = &mut Words(content);
-    (*sum == checksum(content)).then_some(())?;
-    let count = words.word()?;
-    let nodes = (0..count).map(|_| {
-        let key = words.long()?;
-        let (region, zone, rack) = (words.long()?, words.long()?, words.long()?);
-        let location = Location { region, zone, rack };
-        Some(Node { key, location })
-    });
-    let mut model = Model::rebuild(options, nodes.collect::<Option<_>>()?)?;
-    for from in (0..count).map(NodeId) {
-        for _ in 0..words.word()? {
-            let (to, micros, spread) = (NodeId(words.word()?), words.float()?, words.float()?);
-            let spread = Some(spread).filter(|spread| *spread > 0.0);
-            model.observe(from, to, micros, spread).then_some(())?;
-        }
-    }
-    if !words.0.is_empty() {
-        let scale = words.float().filter(|scale| *scale > 0.0)?;
-        let noisy = words.word()? != 0;
-        let places = words.places(count)?;
-        let mut unseen = Vec::new();
-        while !words.0.is_empty() {
-            unseen.push(words.places(count)?);
-        }
-        model.last = Some(LastFit {
-            scale,
-            noisy,
-            places,
-            unseen,
-            ..LastFit::default()
+    /// Returns the model of a snapshot; `None` if the bytes were cut short or changed. Nodes have the
+    /// same numbers as before: see [`Model::node`].
+    pub fn restore(options: Options, bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks() else {
+            return None;
+        };
+        let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let (content, sum) = words.split_last_chunk()?;
+        let words = &mut Words(content);
+        (*sum == checksum(content)).then_some(())?;
+        let count = words.word()?;
+        let nodes = (0..count).map(|_| {
+            let key = words.long()?;
+            let (region, zone, rack) = (words.long()?, words.long()?, words.long()?);
+            let location = Location { region, zone, rack };
+            Some(Node { key, location })
         });
+        let mut model = Self::rebuild(options, nodes.collect::<Option<_>>()?)?;
+        for from in (0..count).map(NodeId) {
+            for _ in 0..words.word()? {
+                let (to, micros, spread) = (NodeId(words.word()?), words.float()?, words.float()?);
+                let spread = Some(spread).filter(|spread| *spread > 0.0);
+                model.observe(from, to, micros, spread).then_some(())?;
+            }
+        }
+        if !words.0.is_empty() {
+            let scale = words.float().filter(|scale| *scale > 0.0)?;
+            let noisy = words.word()? != 0;
+            let places = words.places(count)?;
+            let mut unseen = Vec::new();
+            while !words.0.is_empty() {
+                unseen.push(words.places(count)?);
+            }
+            model.last = Some(LastFit {
+                scale,
+                noisy,
+                places,
+                unseen,
+                ..LastFit::default()
+            });
+        }
+        Some(model)
     }
-    Some(model)
 }
 
 fn halves(long: u64) -> [u32; 2] {

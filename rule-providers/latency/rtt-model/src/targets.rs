@@ -10,7 +10,7 @@
 //! Random targets are ranked by a seeded hash of both names: replicas agree, and a new or removed
 //! node changes few targets.
 
-use crate::{Fit, Model, NodeId, hash, model::Node, tuning};
+use crate::{Fit, Model, NodeId, hash, network::Node, tuning};
 
 impl Model {
     /// Replaces `out`, which holds the present targets of `node`, by the at most `k` nodes that it

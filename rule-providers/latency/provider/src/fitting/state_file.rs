@@ -7,24 +7,21 @@ use std::{
     path::Path,
 };
 
-use tautline_rtt_model::{Model, Options, RestoreError};
+use tautline_rtt_model::{Model, Options};
 
 use crate::network::Network;
 
-const HEADER: &str = "tautline-latency-state 1";
-/// The largest state file that is read, in bytes; 10,000 nodes take some 10 MB.
-const MAX_FILE_BYTES: u64 = 256 << 20;
+/// The first line, with the version of the format, also of the model's snapshot.
+const HEADER: &str = "tautline-latency-state 2";
 
 #[derive(Debug, thiserror::Error)]
 enum StateError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("it is larger than {MAX_FILE_BYTES} bytes")]
-    TooLarge,
     #[error("it has no header {HEADER:?}")]
     Foreign,
-    #[error(transparent)]
-    Model(#[from] RestoreError),
+    #[error("it was cut short or changed")]
+    Damaged,
 }
 
 /// Writes the state file, whole or not at all.
@@ -64,9 +61,6 @@ pub(super) fn restore(path: &Path, network: &Network) -> Option<Model> {
 
 /// Restores the model without instances that no longer exist; the others enter the pair store.
 fn read(path: &Path, network: &Network) -> Result<Model, StateError> {
-    if fs::metadata(path)?.len() > MAX_FILE_BYTES {
-        return Err(StateError::TooLarge);
-    }
     let bytes = fs::read(path)?;
     let end = bytes.windows(2).position(|w| w == b"\n\n");
     let (head, snapshot) = bytes.split_at(end.ok_or(StateError::Foreign)? + 2);
@@ -75,7 +69,7 @@ fn read(path: &Path, network: &Network) -> Result<Model, StateError> {
     if lines.next() != Some(HEADER) {
         return Err(StateError::Foreign);
     }
-    let mut model = Model::restore(Options::default(), snapshot)?;
+    let mut model = Model::restore(Options::default(), snapshot).ok_or(StateError::Damaged)?;
     let nodes = network.store.snapshot();
     for line in lines {
         let parts: Vec<&str> = line.split(' ').collect();

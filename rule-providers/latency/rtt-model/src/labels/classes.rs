@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    model::Location,
+    network::Location,
     statistics::{four_of_five, median, spread},
     tuning,
 };
