@@ -22,8 +22,7 @@ enum Provider {
     /// `latency`, `jitter` and `bandwidth` for three peers, without probes.
     ///
     /// With an address it also serves agents there, waits for them, and requests measured and
-    /// predicted pairs. The agents: `cargo run --release -p tautline-latency --example feed --
-    /// agents 5000 127.0.0.1:5309 120`.
+    /// predicted pairs. The agents: `tautline-bench-agents agents 5000 127.0.0.1:5309 120`.
     Latency {
         /// Where agents connect, for instance 127.0.0.1:5309.
         listen: Option<SocketAddr>,

@@ -2,8 +2,8 @@
 //! takes.
 //!
 //! ```text
-//! cargo run --release -p tautline-latency --example feed -- serve 5000 127.0.0.1:5309 &
-//! cargo run --release -p tautline-latency --example feed -- agents 5000 127.0.0.1:5309 60
+//! cargo run --release -p tautline-bench --bin tautline-bench-agents -- serve 5000 127.0.0.1:5309 &
+//! cargo run --release -p tautline-bench --bin tautline-bench-agents -- agents 5000 127.0.0.1:5309 60
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -41,7 +41,7 @@ async fn main() {
             let seconds = Duration::from_secs(seconds.parse().unwrap());
             agents(nodes.parse().unwrap(), at.parse().unwrap(), seconds).await;
         }
-        _ => eprintln!("feed serve NODES ADDRESS | feed agents NODES ADDRESS SECONDS"),
+        _ => eprintln!("serve NODES ADDRESS | agents NODES ADDRESS SECONDS"),
     }
 }
 
@@ -220,7 +220,7 @@ async fn agent(
                 let pairs: Vec<Pair> = reported.map(|t| pair(i, t, frame as u64)).collect();
                 counts.frames.fetch_add(1, Ordering::Relaxed);
                 counts.pairs.fetch_add(pairs.len() as u64, Ordering::Relaxed);
-                say(from_agent::What::Report(Report { pairs, counts: None })).await?;
+                say(from_agent::What::Report(Report { pairs })).await?;
             }
         }
     }
@@ -239,7 +239,6 @@ fn pair(from: usize, target: &Target, now: u64) -> Pair {
         samples: 60,
         age_millis: 100,
         refresh_millis: 32_000,
-        losses: 0,
         connect: false,
         middle_half_nanos: nanos / 50,
     }
