@@ -1,9 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1 as corev1;
-use tautline_api::constraint::{
-    ConstraintPolicyBinding, ConstraintPolicyBindingStatus, ObjectReference,
-};
+use tautline_api::constraint::{ConstraintPolicyBinding, ConstraintPolicyBindingStatus};
 use tautline_core::{
     binding::OFFER_LABEL,
     index::{OfferEntry, Snapshot},
@@ -53,7 +51,7 @@ impl From<&ConstraintPolicyBinding> for BindingSpec {
                 .spec
                 .targets
                 .iter()
-                .map(|(name, r)| (name.as_str().into(), reference(r)))
+                .map(|(name, r)| (name.as_str().into(), r.clone()))
                 .collect(),
         }
     }
@@ -115,16 +113,6 @@ pub(crate) fn namespace_of(key: &str) -> &str {
 pub(crate) fn offer_at<'a>(snapshot: &'a Snapshot, key: &str) -> Option<&'a OfferEntry> {
     let (namespace, name) = key.split_once('/')?;
     snapshot.offer(namespace, name)
-}
-
-fn reference(r: &ObjectReference) -> Reference {
-    Reference {
-        cluster: r.cluster.clone(),
-        namespace: r.namespace.clone(),
-        api_version: r.api_version.clone(),
-        kind: r.kind.clone(),
-        name: r.name.clone(),
-    }
 }
 
 #[cfg(test)]

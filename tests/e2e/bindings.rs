@@ -11,7 +11,7 @@ use tautline_tests::{PATIENCE, eventually, objects, workloads};
 use crate::governed_cluster::{GovernedCluster, RULE, compliance_of};
 
 fn targets(binding: &ConstraintPolicyBinding) -> Vec<String> {
-    let target = |(name, t): (&String, &tautline_api::constraint::ObjectReference)| {
+    let target = |(name, t): (&String, &tautline_api::constraint::Reference)| {
         format!(
             "{name}={}:{}:{}:{}",
             t.namespace, t.api_version, t.kind, t.name

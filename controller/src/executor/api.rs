@@ -15,12 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingSpec, ConstraintPolicyOffer,
-    ConstraintPolicyOfferStatus, ObjectReference,
+    ConstraintPolicyOfferStatus,
 };
 use tautline_core::{
     binding::OFFER_LABEL,
     names::{API_VERSION, CONTROLLER},
-    reference::Reference,
 };
 use tautline_runtime::{
     api_call::{self, ApiCallError},
@@ -84,13 +83,6 @@ async fn create(client: &Client, new: &NewBinding) -> Result<Written, WriteError
 /// Returns the binding to create, without a status.
 pub(crate) fn object(new: &NewBinding) -> ConstraintPolicyBinding {
     let offer = &new.offer;
-    let reference = |r: &Reference| ObjectReference {
-        cluster: r.cluster.clone(),
-        namespace: r.namespace.clone(),
-        api_version: r.api_version.clone(),
-        kind: r.kind.clone(),
-        name: r.name.clone(),
-    };
     ConstraintPolicyBinding {
         metadata: ObjectMeta {
             name: Some(new.name.clone()),
@@ -111,7 +103,7 @@ pub(crate) fn object(new: &NewBinding) -> ConstraintPolicyBinding {
             targets: new
                 .targets
                 .iter()
-                .map(|(name, r)| (name.to_string(), reference(r)))
+                .map(|(name, r)| (name.to_string(), r.clone()))
                 .collect(),
         },
         status: None,

@@ -15,7 +15,7 @@ use serde::{
 use serde_json::Value;
 
 pub use tautline_core::{
-    Compliance,
+    Compliance, Reference,
     model::{Prefer, ProviderUnavailable, TargetKind, ViolationPolicy},
 };
 
@@ -388,23 +388,7 @@ pub struct ConstraintPolicyBindingSpec {
     /// The offer's name.
     pub offer: String,
     /// The objects, by target name.
-    pub targets: BTreeMap<String, ObjectReference>,
-}
-
-/// A reference to one object.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ObjectReference {
-    /// The cluster; empty for this cluster.
-    pub cluster: String,
-    /// The namespace; empty for objects without one.
-    pub namespace: String,
-    /// The API version, for example "v1" or "apps/v1".
-    pub api_version: String,
-    /// The kind, for example "Pod".
-    pub kind: String,
-    /// The object's name.
-    pub name: String,
+    pub targets: BTreeMap<String, Reference>,
 }
 
 /// The status of a binding.

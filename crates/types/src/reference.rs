@@ -6,14 +6,19 @@ use crate::{dns, text};
 
 /// A reference to one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "schema",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    serde(rename_all = "camelCase", default)
+)]
 pub struct Reference {
-    /// The object's cluster; empty for this cluster.
+    /// The cluster; empty for this cluster.
     pub cluster: String,
-    /// The object's namespace; empty for a cluster-scoped object.
+    /// The namespace; empty for objects without one.
     pub namespace: String,
-    /// The object's API version, `VERSION` or `GROUP/VERSION`.
+    /// The API version, for example "v1" or "apps/v1".
     pub api_version: String,
-    /// The object's kind.
+    /// The kind, for example "Pod".
     pub kind: String,
     /// The object's name.
     pub name: String,

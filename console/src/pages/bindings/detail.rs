@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 use tautline_api::{
-    constraint::{Compliance, ObjectReference},
+    constraint::{Compliance, Reference},
     display::{Enforcement, EventSummary, RuleRow, age, eviction_wait, reference, rule_rows},
 };
 use tautline_core::index::Snapshot;
@@ -156,7 +156,7 @@ fn absent(console: &Console, namespace: &str, name: &str) -> PageError {
     ))
 }
 
-fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) -> Target {
+fn target(snapshot: &Snapshot, own: &str, role: &str, object: &Reference) -> Target {
     let is_pod = object.kind == "Pod" && object.cluster.is_empty();
     let namespace = match object.namespace.as_str() {
         "" => own,

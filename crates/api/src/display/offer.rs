@@ -3,7 +3,7 @@ use kube::core::Selector;
 
 use super::age;
 use crate::constraint::{
-    Compliance, ConstraintPolicyBinding, ConstraintPolicyOffer, ObjectReference, ViolationPolicy,
+    Compliance, ConstraintPolicyBinding, ConstraintPolicyOffer, Reference, ViolationPolicy,
 };
 
 /// The enforcement of an offer, with defaults filled in.
@@ -76,7 +76,7 @@ pub fn evicts(offer: &ConstraintPolicyOffer) -> Option<String> {
 
 /// Returns a target as "Pod/client", with its cluster if it has one, and its namespace if that is
 /// not `own`.
-pub fn reference(target: &ObjectReference, own: &str) -> String {
+pub fn reference(target: &Reference, own: &str) -> String {
     let mut text = String::new();
     if !target.cluster.is_empty() {
         text = format!("{}:", target.cluster);
@@ -158,12 +158,12 @@ mod tests {
     #[test]
     fn reference_names_other_namespaces_and_clusters() {
         let of = |cluster: &str, namespace: &str| {
-            let target = ObjectReference {
+            let target = Reference {
                 cluster: cluster.into(),
                 namespace: namespace.into(),
                 kind: "Pod".into(),
                 name: "web".into(),
-                ..ObjectReference::default()
+                ..Reference::default()
             };
             reference(&target, "shop")
         };
