@@ -9,7 +9,6 @@ pub mod convert;
 pub mod crds;
 pub mod display;
 pub mod manifest;
-mod mirror;
 pub mod mutation;
 pub mod posted;
 pub mod scripted;

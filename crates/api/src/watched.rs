@@ -3,7 +3,7 @@
 //! from the generated.proto files of `k8s.io/api` and `k8s.io/apimachinery`.
 
 mod envelope;
-mod messages;
+pub(crate) mod messages;
 
 use bytes::Bytes;
 use k8s_openapi::{

@@ -9,12 +9,43 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use prost::Message;
+use serde::{Deserialize, Deserializer};
 
-use crate::mirror::{mirrors, part, part_or_default};
+/// Declares types that have a part of the fields of a Kubernetes type, as
+/// `Name => Whole { field: Type; }`, and decodes them from protobuf and from JSON. Each becomes
+/// `Whole` by `From`: a field becomes the field of the same name, by the function after its `=>` if
+/// there is one, and the fields that are left out get their defaults.
+macro_rules! mirrors {
+    (@value $value:expr) => { $value };
+    (@value $value:expr, $how:expr) => { $how($value) };
+    (
+        @type $visibility:vis $name:ident => $whole:ty {
+            $($(#[$of_field:meta])* $field:ident: $type:ty $(=> $how:expr)?;)*
+        }
+    ) => {
+        #[derive(Clone, PartialEq, Message, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        $visibility struct $name {
+            $($(#[$of_field])* #[serde(deserialize_with = "or_default")] $field: $type,)*
+        }
+
+        impl From<$name> for $whole {
+            // A type may have all fields of the whole.
+            #[allow(clippy::needless_update)]
+            fn from(of: $name) -> Self {
+                Self {
+                    $($field: mirrors!(@value of.$field $(, $how)?),)*
+                    ..Self::default()
+                }
+            }
+        }
+    };
+    ($($visibility:vis $name:ident => $whole:ty { $($fields:tt)* })*) => {
+        $(mirrors! { @type $visibility $name => $whole { $($fields)* } })*
+    };
+}
 
 mirrors! {
-    [#[derive(Clone, PartialEq, Message)]]
-
     Metadata => metav1::ObjectMeta {
         #[prost(string, tag = "1")] name: String => some;
         #[prost(string, tag = "3")] namespace: String => some;
@@ -69,12 +100,12 @@ mirrors! {
         #[prost(message, optional, tag = "3")] status: Option<PodStatus> => part;
     }
     PodSpec => corev1::PodSpec {
-        #[prost(message, repeated, tag = "2")] containers: Vec<Container> => all;
+        #[prost(message, repeated, tag = "2")] containers: Vec<Container> => with_resources;
         #[prost(btree_map = "string, string", tag = "7")] node_selector: BTreeMap<String, String> => Some;
         #[prost(string, tag = "10")] node_name: String => some;
         #[prost(message, optional, tag = "18")] affinity: Option<Affinity> => part;
         #[prost(string, tag = "19")] scheduler_name: String => some;
-        #[prost(message, repeated, tag = "20")] init_containers: Vec<Container> => list;
+        #[prost(message, repeated, tag = "20")] init_containers: Vec<Container> => |all| Some(with_resources(all));
         #[prost(message, repeated, tag = "22")] tolerations: Vec<Toleration> => list;
         #[prost(int32, optional, tag = "25")] priority: Option<i32>;
         #[prost(btree_map = "string, message", tag = "32")] overhead: Amounts => amounts;
@@ -170,10 +201,19 @@ mirrors! {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(from = "metav1::Time")]
 struct Time {
     #[prost(int64, tag = "1")]
     seconds: i64,
+}
+
+impl From<metav1::Time> for Time {
+    fn from(of: metav1::Time) -> Self {
+        Self {
+            seconds: of.0.as_second(),
+        }
+    }
 }
 
 impl From<Time> for metav1::Time {
@@ -182,10 +222,17 @@ impl From<Time> for metav1::Time {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(from = "ApiQuantity")]
 struct Quantity {
     #[prost(string, tag = "1")]
     string: String,
+}
+
+impl From<ApiQuantity> for Quantity {
+    fn from(of: ApiQuantity) -> Self {
+        Self { string: of.0 }
+    }
 }
 
 type Amounts = BTreeMap<String, Quantity>;
@@ -206,4 +253,31 @@ fn all<A, B: From<A>>(of: Vec<A>) -> Vec<B> {
 
 fn list<A, B: From<A>>(of: Vec<A>) -> Option<Vec<B>> {
     Some(all(of))
+}
+
+/// Converts the containers that request anything: in a pod of the largest size, 20,000 others would
+/// take 20 MB as objects.
+fn with_resources(of: Vec<Container>) -> Vec<corev1::Container> {
+    let any = |r: &Resources| !r.requests.is_empty() || !r.limits.is_empty();
+    let some = of.into_iter();
+    all(some
+        .filter(|c| c.resources.as_ref().is_some_and(any))
+        .collect())
+}
+
+/// Converts a part that may be absent.
+fn part<A, B: From<A>>(of: Option<A>) -> Option<B> {
+    of.map(B::from)
+}
+
+/// Converts a part that is empty if it is absent.
+fn part_or_default<A: Default, B: From<A>>(of: Option<A>) -> B {
+    of.unwrap_or_default().into()
+}
+
+/// Decodes a null as the default.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
