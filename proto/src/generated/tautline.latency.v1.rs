@@ -46,9 +46,6 @@ pub struct Pair {
     /// How often the agent visits the pair.
     #[prost(uint32, tag = "9")]
     pub refresh_millis: u32,
-    /// Losses in a row.
-    #[prost(uint32, tag = "10")]
-    pub losses: u32,
     /// The figures are times of TCP connects, because echoes by UDP are lost; those
     /// of both are never mixed.
     #[prost(bool, tag = "11")]
@@ -67,25 +64,6 @@ pub struct Pair {
 pub struct Report {
     #[prost(message, repeated, tag = "1")]
     pub pairs: ::prost::alloc::vec::Vec<Pair>,
-    #[prost(message, optional, tag = "2")]
-    pub counts: ::core::option::Option<Counts>,
-}
-/// Since the agent started.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Counts {
-    #[prost(uint64, tag = "1")]
-    pub sent: u64,
-    #[prost(uint64, tag = "2")]
-    pub lost: u64,
-    /// Samples that were refused: not above 0, above 10 s, the clock jumped.
-    #[prost(uint64, tag = "3")]
-    pub refused: u64,
-    /// Packets with a wrong HMAC, a nonce seen before or never sent.
-    #[prost(uint64, tag = "4")]
-    pub forged: u64,
-    /// Echoes not answered because their source asks too often.
-    #[prost(uint64, tag = "5")]
-    pub limited: u64,
 }
 /// Answer to Probe, after its deadline at the latest: what is known by then.
 /// Of more pairs than fit, the rest comes in reports before it.

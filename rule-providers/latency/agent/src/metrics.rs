@@ -1,5 +1,4 @@
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
-use tautline_proto::latency::Counts;
 
 tautline_runtime::metrics! {
     /// The agent's metrics since the process started. Clones share all values.
@@ -34,17 +33,5 @@ tautline_runtime::metrics! {
             "Nodes of active rules that exceed the budget of a visit every 2 s";
         pub base_excess: Gauge => "latency_agent_targets_refused",
             "Requested nodes beyond the 32 in turn, or without a usable address or key";
-    }
-}
-
-impl Metrics {
-    pub fn counts(&self) -> Counts {
-        Counts {
-            sent: self.sent.get(),
-            lost: self.lost.get(),
-            refused: self.refused.get() + self.dishonest.get(),
-            forged: self.forged.get() + self.replayed.get(),
-            limited: self.limited.get(),
-        }
     }
 }

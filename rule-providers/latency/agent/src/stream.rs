@@ -142,8 +142,7 @@ async fn send_report(
 ) -> Result<()> {
     let reports = reporter.messages(&shared.pairs.lock(), Instant::now());
     for pairs in reports {
-        let counts = Some(shared.metrics.counts());
-        send(messages, from_agent::What::Report(Report { pairs, counts })).await?;
+        send(messages, from_agent::What::Report(Report { pairs })).await?;
     }
     Ok(())
 }
@@ -195,8 +194,7 @@ async fn handle(
 fn split_answer(mut probed: Probed) -> Vec<from_agent::What> {
     let mut messages = Vec::new();
     while let Some(pairs) = split_message(&mut probed.pairs) {
-        let counts = None;
-        messages.push(from_agent::What::Report(Report { pairs, counts }));
+        messages.push(from_agent::What::Report(Report { pairs }));
     }
     messages.push(from_agent::What::Probed(probed));
     messages
@@ -245,7 +243,6 @@ mod tests {
             samples: 60,
             age_millis: u32::MAX,
             refresh_millis: u32::MAX,
-            losses: u32::MAX,
             connect: true,
             middle_half_nanos: u64::MAX,
             ..Pair::default()

@@ -59,30 +59,26 @@ impl Measuring {
         if auth.is_configured() {
             server.readiness.expect(AGENTS);
             let (net, ready) = (Arc::clone(&network), server.readiness.clone());
-            spawn(tasks, "agents", async move {
+            tasks.spawn_until_stop("agents", async move {
                 wait_for_agents(&net, agents_within, &ready).await;
                 ready.done(AGENTS);
                 // The end of a task ends the process.
-                std::future::pending().await
+                std::future::pending::<()>().await
             });
         }
-        let service = AgentService::new(Arc::clone(&network), auth, keys.clone(), stop.clone());
-        server.add_service(service);
         let net = Arc::clone(&network);
-        spawn(tasks, "targets", async move { net.keep_lists().await });
+        server.add_service(AgentService::server(net, auth, keys.clone(), stop.clone()));
         let net = Arc::clone(&network);
-        spawn(tasks, "measurements", async move {
+        tasks.spawn_until_stop("targets", async move { net.keep_lists().await });
+        let net = Arc::clone(&network);
+        tasks.spawn_until_stop("measurements", async move {
             loop {
                 sleep(SWEEP_INTERVAL).await;
                 sweep(&net);
             }
         });
         let net = Arc::clone(&network);
-        spawn(
-            tasks,
-            "measured nodes",
-            async move { follow_nodes(&net).await },
-        );
+        tasks.spawn_until_stop("measured nodes", async move { follow_nodes(&net).await });
         let (net, end, ready) = (Arc::clone(&network), stop.clone(), server.readiness.clone());
         tasks.spawn("fitting", async move {
             if end.run_until_cancelled(ready.wait()).await.is_some() {
@@ -97,19 +93,6 @@ impl Measuring {
             });
         }
     }
-}
-
-/// Spawns a task that runs until the process stops.
-pub(crate) fn spawn(
-    tasks: &mut Tasks,
-    name: &str,
-    task: impl Future<Output = ()> + Send + 'static,
-) {
-    let stop = tasks.stop_token();
-    tasks.spawn(name, async move {
-        _ = stop.run_until_cancelled(task).await;
-        Ok(())
-    });
 }
 
 /// Waits until four fifths of the nodes have an agent, or for `within`. Agents count once

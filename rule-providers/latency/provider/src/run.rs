@@ -14,7 +14,7 @@ use tautline_sdk::Server;
 use crate::{
     agents::{AUDIENCE, keys::EchoKeys},
     fitting::FitSettings,
-    measuring::{Measuring, spawn},
+    measuring::Measuring,
     network::Network,
     provider::Latency,
     report::Pages,
@@ -108,7 +108,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             sources::follow_config_maps(client, &provider, trusted, readiness, &mut tasks);
         }
     }
-    spawn(&mut tasks, "changes", provider.clone().tell_changes());
+    tasks.spawn_until_stop("changes", provider.clone().tell_changes());
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
     tasks.run(tasks::shutdown_signal()).await

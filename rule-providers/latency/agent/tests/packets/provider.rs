@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, pin::Pin, sync::Arc, time::Ins
 
 use parking_lot::Mutex;
 use tautline_proto::latency::{
-    Counts, FromAgent, Hello, Pair, Probed, State, ToAgent, Transferred,
+    FromAgent, Hello, Pair, Probed, State, ToAgent, Transferred,
     agents_server::{Agents, AgentsServer},
     from_agent::What as Said,
     to_agent::What as Order,
@@ -33,7 +33,6 @@ pub struct Heard {
     pub pairs: BTreeMap<String, Pair>,
     /// When each pair's state last changed.
     pub turned: BTreeMap<String, (State, Instant)>,
-    pub counts: Counts,
     pub probed: BTreeMap<u64, Probed>,
     pub transferred: BTreeMap<u64, Transferred>,
     orders: Option<mpsc::Sender<Result<ToAgent, Status>>>,
@@ -97,7 +96,6 @@ impl Provider {
             Said::Hello(_) => {}
             Said::Report(report) => {
                 heard.reports += 1;
-                heard.counts = report.counts.unwrap_or_default();
                 if heard.reports == 1 {
                     heard.first = report.pairs.clone();
                 }

@@ -128,6 +128,14 @@ impl World {
         self.admin(number, "/metrics").await
     }
 
+    /// A counter of an agent.
+    pub async fn count(&self, number: usize, name: &str) -> u64 {
+        let metrics = self.metrics(number).await;
+        let name = format!("tautline_latency_agent_{name}_total ");
+        let count = metrics.lines().find_map(|l| l.strip_prefix(&name));
+        count.unwrap().parse().unwrap()
+    }
+
     pub async fn admin(&self, number: usize, path: &str) -> String {
         let mut stream = TcpStream::connect(self.agents[number].admin).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

@@ -7,19 +7,22 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream::Map};
 use tautline_agent_link::{AgentAuth, Credentials, RateLimit};
 use tautline_core::{dns, text};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
     FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
+    agents_server::{Agents, AgentsServer},
     from_agent, to_agent,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Instant, sleep_until, timeout},
 };
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::keys::EchoKeys;
 use crate::network::{
@@ -29,6 +32,8 @@ use crate::network::{
     sessions::AgentSession,
 };
 
+/// The longest message of an agent, in bytes: enough for a report of all its targets.
+const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// The time within which an agent must send its first message and prove its identity.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,7 +46,7 @@ const MAX_BOOT_ID_BYTES: usize = 64;
 
 /// A message to an agent, or the status that ends its stream. It is boxed because a channel
 /// allocates room for 32 messages.
-pub(super) type Outgoing = Box<Result<ToAgent, Status>>;
+type Outgoing = Box<Result<ToAgent, Status>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AgentService {
@@ -53,27 +58,31 @@ pub(crate) struct AgentService {
 }
 
 impl AgentService {
-    pub fn new(
+    pub fn server(
         network: Arc<Network>,
         auth: AgentAuth,
         keys: EchoKeys,
         stop: CancellationToken,
-    ) -> Self {
-        Self {
+    ) -> AgentsServer<Self> {
+        let service = Self {
             network,
             auth: Arc::new(auth),
             keys,
             stop,
             unauthenticated: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)),
-        }
+        };
+        AgentsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
 
-    /// Starts a stream and returns the messages to its agent. Fails if too many streams are
-    /// unauthenticated.
-    pub(super) fn follow(
+#[tonic::async_trait]
+impl Agents for AgentService {
+    type FollowStream = Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<ToAgent, Status>>;
+
+    async fn follow(
         &self,
         request: Request<Streaming<FromAgent>>,
-    ) -> Result<mpsc::Receiver<Outgoing>, Status> {
+    ) -> Result<Response<Self::FollowStream>, Status> {
         let busy = |_| Status::resource_exhausted("too many agents connect at once; connect again");
         let permit = Arc::clone(&self.unauthenticated)
             .try_acquire_owned()
@@ -91,7 +100,7 @@ impl AgentService {
             // The reason is lost if the agent does not take its messages.
             _ = sender.try_send(Box::new(Err(ended)));
         });
-        Ok(messages)
+        Ok(Response::new(ReceiverStream::new(messages).map(|m| *m)))
     }
 }
 
@@ -209,7 +218,7 @@ impl Stream {
     fn receive(&self, session: &mut AgentSession, message: FromAgent) -> bool {
         let network = &self.service.network;
         let (pairs, answer) = match message.what {
-            Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
+            Some(from_agent::What::Report(Report { pairs })) => (pairs, None),
             Some(from_agent::What::Probed(Probed { id, pairs })) => (pairs, Some((id, None))),
             Some(from_agent::What::Transferred(done)) => (Vec::new(), Some((done.id, Some(done)))),
             Some(from_agent::What::Hello(_)) | None => return true,
@@ -222,7 +231,6 @@ impl Stream {
             }
             store.report(session.id, &pairs, now)
         };
-        network.frame_received(now);
         network.metrics.frames.inc();
         for refusal in refused {
             network.metrics.refuse_report(refusal);

@@ -142,11 +142,7 @@ impl Agent {
     }
 
     async fn report(&self, pairs: Vec<Pair>) {
-        self.say(Says::Report(Report {
-            pairs,
-            counts: None,
-        }))
-        .await;
+        self.say(Says::Report(Report { pairs })).await;
     }
 
     async fn hear(&mut self) -> Result<Told, Status> {
@@ -237,7 +233,6 @@ async fn reports_are_stored_and_targets_are_sent() {
     assert_eq!(b.key, running.keys.pair_key("uid-a/boot", "uid-b/boot"));
     assert!(!b.demand);
 
-    assert!(running.network.is_measuring());
     assert_eq!(running.network.nic_bits_per_second("a"), Some(7));
     a.report(vec![pair("b", MILLI)]).await;
     until("a reading", || fresh(&running.network, "b", "a")).await;

@@ -61,13 +61,10 @@ async fn probes_go_to_the_peer_or_else_to_the_nodes() {
     let within = DEADLINE;
     let probe = running.network.probe("a", &["b", "x", "a"], 3, within);
     let ((), found) = tokio::join!(answer(&mut a, "b"), probe);
-    let [(node, Measurement::Fresh(figure))] = &found[..] else {
+    let Some(Measurement::Fresh(figure)) = found.get("b").filter(|_| found.len() == 1) else {
         panic!("{found:?}");
     };
-    assert_eq!(
-        (node.as_str(), figure.median),
-        ("b", Duration::from_millis(2))
-    );
+    assert_eq!(figure.median, Duration::from_millis(2));
     // The peer's agent goes; the other one measures.
     drop(a);
     until("one", || running.network.metrics.agents.get() == 1).await;

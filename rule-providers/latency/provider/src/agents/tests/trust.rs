@@ -15,7 +15,7 @@ async fn agent_without_proof_is_refused_with_the_fix() {
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("--trust-agents"), "{refused}");
     assert_eq!(running.network.metrics.agents_refused.get(), 1);
-    assert!(!running.network.is_measuring());
+    assert!(!running.network.has_agents());
 }
 
 #[tokio::test]
