@@ -97,26 +97,11 @@ fn check(directive: &str) -> Result<(), FilterError> {
     }
     let name = target.split("::").next().unwrap_or_default();
     let stem = name.split(['_', '-']).next().unwrap_or_default();
-    let meant = !stem.is_empty() && distance(stem, "tautline") <= 2;
+    let meant = !stem.is_empty() && strsim::levenshtein(stem, "tautline") <= 2;
     if meant && OWN.split_whitespace().all(|own| own != name) {
         return Err(FilterError::Target(name.to_owned()));
     }
     Ok(())
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

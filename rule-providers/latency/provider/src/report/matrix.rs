@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     facts::{NodeZone, ReportSource, RttFrom},
     model::{Basis, EffectiveRtt},
-    query::{Query, ReportError},
+    query::{ReportError, fields},
 };
 
 /// The maximum number of rows, and of columns.
@@ -75,25 +75,30 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct MatrixQuery {
+    by: String,
+    zone: String,
+    nodes: String,
+}
+
 impl MatrixReport {
     pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
-        let query = Query::parse(query, &["by", "zone", "nodes"])?;
-        let narrowed = query.get("zone").is_some() || query.get("nodes").is_some();
-        match query.get("by") {
-            None if !narrowed => Self::by_zone(facts),
-            Some("zone") if narrowed => Err(ReportError::field(
+        let MatrixQuery { by, zone, nodes } = fields(query)?;
+        let narrowed = !zone.is_empty() || !nodes.is_empty();
+        match by.as_str() {
+            "" if !narrowed => Self::by_zone(facts),
+            "zone" if narrowed => Err(ReportError::field(
                 "by",
                 "zone and nodes narrow a matrix by node; write by=node",
             )),
-            Some("zone") => Self::by_zone(facts),
-            None | Some("node") => {
-                let nodes: Vec<&str> = query
-                    .get("nodes")
-                    .map(|list| list.split(',').filter(|n| !n.is_empty()).collect())
-                    .unwrap_or_default();
-                Self::by_node(facts, query.get("zone"), &nodes)
+            "zone" => Self::by_zone(facts),
+            "" | "node" => {
+                let nodes: Vec<&str> = nodes.split(',').filter(|n| !n.is_empty()).collect();
+                Self::by_node(facts, Some(&*zone).filter(|z| !z.is_empty()), &nodes)
             }
-            Some(_) => Err(ReportError::field("by", "write zone or node")),
+            _ => Err(ReportError::field("by", "write zone or node")),
         }
     }
 

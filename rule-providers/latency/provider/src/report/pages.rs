@@ -5,11 +5,7 @@ use tautline_sdk::AdminPage;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    facts::ReportSource,
-    matrix::MatrixReport,
-    pair::PairReport,
-    query::{Query, ReportError},
-    top::TopReport,
+    facts::ReportSource, matrix::MatrixReport, pair::PairReport, query::ReportError, top::TopReport,
 };
 
 /// The longest time that a request waits for the report before it.
@@ -55,17 +51,12 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
 
 fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<AdminPage> {
     let page = match path {
-        "/latency/pair" => json(pair(facts, query)),
+        "/latency/pair" => json(PairReport::from_query(facts, query)),
         "/latency/matrix" => json(MatrixReport::from_query(facts, query)),
         "/latency/top" => json(TopReport::from_query(facts, query)),
         _ => return None,
     };
     Some(page)
-}
-
-fn pair(facts: &impl ReportSource, query: &str) -> Result<PairReport, ReportError> {
-    let query = Query::parse(query, &["from", "to"])?;
-    PairReport::of(facts, query.need("from")?, query.need("to")?)
 }
 
 fn json<T: Serialize>(report: Result<T, ReportError>) -> AdminPage {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     facts::ReportSource,
     model::{Direction, EffectiveRtt, End, Estimated, State},
-    query::ReportError,
+    query::{ReportError, fields},
 };
 use crate::rules::pair_state::ActivePair;
 
@@ -53,7 +53,19 @@ pub struct ActiveRule {
     pub limit_micros: Option<u64>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairQuery {
+    from: String,
+    to: String,
+}
+
 impl PairReport {
+    pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
+        let PairQuery { from, to } = fields(query)?;
+        Self::of(facts, &from, &to)
+    }
+
     pub(crate) fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {

@@ -349,7 +349,7 @@ async fn requests_get_json_or_the_fix() {
             404,
             "there is no node b11; did you mean b1 or ",
         ),
-        ("/latency/pair", "from=a1", 400, "to: it is missing"),
+        ("/latency/pair", "from=a1", 400, "missing field `to`"),
         ("/latency/matrix", "by=rack", 400, "by: write zone or node"),
         ("/latency/matrix", "by=zone&zone=a", 400, "write by=node"),
         (
@@ -360,7 +360,7 @@ async fn requests_get_json_or_the_fix() {
         ),
         ("/latency/matrix", "nodes=a1,x", 404, "there is no node x"),
         ("/latency/top", "limit=0", 400, "from 1 to 1000"),
-        ("/latency/top", "n=5", 400, "there are limit"),
+        ("/latency/top", "n=5", 400, "expected `limit`"),
     ] {
         let (got, text) = get(path, query).await;
         assert_eq!(got, status, "{path}?{query}: {text}");

@@ -9,7 +9,7 @@ use super::{
     facts::ReportSource,
     model::{Basis, EffectiveRtt, State},
     pair,
-    query::{Query, ReportError},
+    query::{ReportError, fields},
 };
 use crate::rules::pair_state::{ActivePair, Quantity};
 
@@ -59,13 +59,17 @@ pub struct TopPair {
     pub age_micros: Option<u64>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TopQuery {
+    limit: String,
+}
+
 impl TopReport {
     pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
-        let query = Query::parse(query, &["limit"])?;
-        let Some(text) = query.get("limit") else {
-            return Ok(Self::of(facts, DEFAULT_LIMIT));
-        };
-        match text.parse() {
+        let TopQuery { limit } = fields(query)?;
+        match limit.parse() {
+            _ if limit.is_empty() => Ok(Self::of(facts, DEFAULT_LIMIT)),
             Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(Self::of(facts, limit)),
             _ => {
                 let what = format!("write a number from 1 to {MAX_LIMIT}");
