@@ -171,15 +171,6 @@ impl Pair {
         }
     }
 
-    pub fn by_connect(&self) -> bool {
-        self.connects
-    }
-
-    /// Returns the medians of the last windows, in nanoseconds, the newest first.
-    pub fn windows(&self) -> impl ExactSizeIterator<Item = u64> {
-        self.windows.iter().copied()
-    }
-
     /// Returns the pair as it is reported, without its names.
     pub fn figures(&self, now: Instant) -> latency::Pair {
         let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
@@ -195,7 +186,6 @@ impl Pair {
             samples: u32::try_from(self.samples.len()).unwrap_or(u32::MAX),
             age_millis: millis(self.heard().map_or(Duration::MAX, age)),
             refresh_millis: millis(self.refresh.unwrap_or_default()),
-            losses: self.losses,
             connect: self.connects,
             ..latency::Pair::default()
         }
@@ -248,11 +238,11 @@ mod tests {
             pair.sample(5 * MS, visit, start, at(visit));
         }
         pair.sample(500 * MS, 11, start, at(11));
-        assert_eq!(pair.windows().next(), Some(5_000_000));
+        assert_eq!(pair.windows.front(), Some(&5_000_000));
         for visit in 12..=14 {
             pair.sample(9 * MS, visit, start, at(visit));
         }
-        assert_eq!(pair.windows().next(), Some(9_000_000));
+        assert_eq!(pair.windows.front(), Some(&9_000_000));
         let figures = pair.figures(at(14));
         assert_eq!(figures.window_nanos, [9_000_000, 9_000_000, 5_000_000]);
         assert_eq!((figures.samples, figures.p50_nanos), (14, 5_000_000));

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use tautline_proto::latency::{self, State};
+use tautline_proto::latency;
 
 use crate::{
     pair::Pair,
@@ -21,19 +21,10 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// provider's limit of 256 KiB.
 const MAX_MESSAGE_PAIRS: usize = 500;
 
-#[derive(Clone, Debug)]
-struct ReportedPair {
-    windows: Vec<u64>,
-    state: State,
-    refresh: Option<Duration>,
-    connect: bool,
-    at: Instant,
-}
-
-/// The last reports of one stream. A new stream reports all pairs.
+/// The last reports of one stream, with their times. A new stream reports all pairs.
 #[derive(Debug, Default)]
 pub struct DeltaReporter {
-    reported: HashMap<Key, ReportedPair>,
+    reported: HashMap<Key, (latency::Pair, Instant)>,
 }
 
 impl DeltaReporter {
@@ -53,24 +44,17 @@ impl DeltaReporter {
             .retain(|key, _| pairs.get(key).is_some_and(in_turn));
         let mut changes = Vec::new();
         for (key, pair) in pairs.iter().filter(|(_, pair)| in_turn(pair)) {
-            let state = pair.state(now);
-            let same = self.reported.get(key).is_some_and(|reported| {
-                reported.state == state
-                    && reported.refresh == pair.refresh
-                    && reported.connect == pair.by_connect()
-                    && !moved(&reported.windows, pair.windows())
-                    && now.saturating_duration_since(reported.at) <= REPEAT_INTERVAL
+            let pair = pairs::to_report(key, pair, now);
+            let same = self.reported.get(key).is_some_and(|(reported, at)| {
+                reported.state == pair.state
+                    && reported.refresh_millis == pair.refresh_millis
+                    && reported.connect == pair.connect
+                    && !moved(&reported.window_nanos, &pair.window_nanos)
+                    && now.saturating_duration_since(*at) <= REPEAT_INTERVAL
             });
             if !same {
-                let reported = ReportedPair {
-                    windows: pair.windows().collect(),
-                    state,
-                    refresh: pair.refresh,
-                    connect: pair.by_connect(),
-                    at: now,
-                };
-                self.reported.insert(key.clone(), reported);
-                changes.push(pairs::to_report(key, pair, now));
+                self.reported.insert(key.clone(), (pair.clone(), now));
+                changes.push(pair);
             }
         }
         changes
@@ -81,10 +65,10 @@ pub fn split_message(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair
     (pairs.len() > MAX_MESSAGE_PAIRS).then(|| pairs.split_off(pairs.len() - MAX_MESSAGE_PAIRS))
 }
 
-fn moved(reported: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
+fn moved(reported: &[u64], now: &[u64]) -> bool {
     reported.len() != now.len()
         || reported.iter().zip(now).any(|(reported, now)| {
-            reported.abs_diff(now) > reported / 100 * CHANGE_THRESHOLD_PERCENT
+            reported.abs_diff(*now) > reported / 100 * CHANGE_THRESHOLD_PERCENT
         })
 }
 
