@@ -73,8 +73,6 @@ pub(super) struct Fitter {
 struct ModelNode {
     node: NodeId,
     targets: Vec<NodeId>,
-    /// The unreachable nodes that are not among the targets.
-    lost: Vec<NodeId>,
 }
 
 impl Fitter {
@@ -108,12 +106,8 @@ impl Fitter {
 
     pub fn step(&mut self, now: Instant) {
         let changes = self.network.pairs.lock().take_changes();
-        let regained = changes.regained;
         let new = self.apply(changes);
         self.choose(&new, now);
-        if regained {
-            self.choose(&self.healed(now), now);
-        }
         let due = *self.next_fit.get_or_insert(now + self.pause) <= now;
         if due && self.samples_changed {
             self.fit(now);
@@ -157,7 +151,6 @@ impl Fitter {
             let known = ModelNode {
                 node,
                 targets: Vec::new(),
-                lost: Vec::new(),
             };
             self.ids.insert(id, known);
             new.push(id);
@@ -230,12 +223,10 @@ impl Fitter {
             return;
         }
         let (k, fit) = (self.settings.targets, self.fit.as_deref());
-        for (id, mut lost) in ids.iter().zip(self.lost(ids, now)) {
+        for (id, lost) in ids.iter().zip(self.lost(ids, now)) {
             if let Some(known) = self.ids.get_mut(id) {
                 self.model
                     .targets(fit, known.node, k, &lost, &mut known.targets);
-                lost.retain(|node| !known.targets.contains(node));
-                known.lost = lost;
             }
         }
         self.publish_targets();
@@ -256,28 +247,11 @@ impl Fitter {
         some.collect()
     }
 
-    /// Returns the instances that may again reach a node that was replaced among their targets.
-    fn healed(&self, now: Instant) -> Vec<InstanceId> {
-        let replaced = self.ids.iter().filter(|(_, known)| !known.lost.is_empty());
-        let mut ids: Vec<InstanceId> = replaced.map(|(id, _)| *id).collect();
-        let mut lost = self.lost(&ids, now).into_iter();
-        ids.retain(|id| {
-            let (known, lost) = (self.ids.get(id), lost.next().unwrap_or_default());
-            known.is_some_and(|known| known.lost.iter().any(|node| !lost.contains(node)))
-        });
-        ids
-    }
-
     fn publish_targets(&self) {
-        let before = self.network.chosen.load();
-        let by_node = &self.by_node;
         let all = self.ids.iter().map(|(id, known)| {
-            let targets = known.targets.iter().filter_map(|t| by_node.get(t).copied());
-            let targets: Arc<[InstanceId]> = targets.collect();
-            match before.get(id) {
-                Some(same) if *same == targets => (*id, Arc::clone(same)),
-                _ => (*id, targets),
-            }
+            let targets = known.targets.iter();
+            let targets = targets.filter_map(|t| self.by_node.get(t).copied());
+            (*id, targets.collect())
         });
         self.network.set_chosen(all.collect());
     }

@@ -166,7 +166,7 @@ fn state_file_restores_the_model() {
     for bad in [
         "",
         "garbage\n\n",
-        "tautline-latency-state 1\na uid-a boot\n\nshort",
+        "tautline-latency-state 2\na uid-a boot\n\nshort",
     ] {
         std::fs::write(&path, bad).unwrap();
         assert!(
@@ -273,7 +273,7 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
     }
     // A visit of another target shows that the network is whole again: in one replica only.
     report(&mut replicas[0], "n0", random, State::Measured, 150);
-    replicas.iter_mut().for_each(|replica| step(replica, 151));
+    replicas.iter_mut().for_each(|replica| step(replica, 201));
     assert_eq!(targets(&replicas[0], "n0"), whole);
     assert_eq!(targets(&replicas[1], "n0"), cut);
     // Without that, the record is ten minutes old at last.

@@ -72,8 +72,6 @@ pub(crate) struct Changes {
     pub left: Vec<InstanceId>,
     pub reported: HashSet<(InstanceId, InstanceId)>,
     pub dropped: Vec<(InstanceId, InstanceId)>,
-    /// True if an unreachable target was measured again.
-    pub regained: bool,
 }
 
 /// The number of pairs in each state. A pair that both nodes measure counts once.
@@ -293,7 +291,6 @@ impl PairStore {
         };
         if before.is_some_and(|before| new.is_regained(before)) {
             source.regained = Some(new.reported);
-            self.changes.regained = true;
         }
         source.targets.retain(|t| Some(t.0) != evicted);
         match source.targets.binary_search_by_key(&to, |t| t.0) {

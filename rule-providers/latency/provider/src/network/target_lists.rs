@@ -22,7 +22,7 @@ const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of targets in a list: as many as a node can measure within its budget.
 const MAX_TARGETS: usize = 128;
 
-pub(crate) type ChosenTargets = HashMap<InstanceId, Arc<[InstanceId]>>;
+pub(crate) type ChosenTargets = HashMap<InstanceId, Box<[InstanceId]>>;
 
 /// Returns the number of the current minute, which changes at all replicas at about the same time.
 fn minute() -> u64 {

@@ -34,7 +34,6 @@ fn pair(to: &str, nanos: u64) -> Pair {
         samples: 60,
         age_millis: 0,
         refresh_millis: 30_000,
-        losses: 0,
         connect: false,
         middle_half_nanos: nanos / 5,
     }
@@ -44,7 +43,6 @@ fn lost(to: &str) -> Pair {
     Pair {
         state: State::Unreachable.into(),
         window_nanos: vec![],
-        losses: 3,
         ..pair(to, 1)
     }
 }
