@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use tautline_core::Snapshot;
 use tautline_sdk::Rule;
 
@@ -79,7 +79,7 @@ impl ReportSource for Latency {
 
     fn with_rtts_to(&self, to: &str, visit: &mut dyn FnMut(RttFrom<'_>)) {
         let (snapshot, tables) = (self.network.store.snapshot(), self.tables.load());
-        let row = Some(self.network.row(to));
+        let row = self.network.row(to);
         let rtts = PeerRtts::new(location(&snapshot, to), tables.for_namespace(None), row);
         visit(&|from| effective(rtts.from(location(&snapshot, from))));
     }
@@ -153,10 +153,7 @@ impl ReportSource for Latency {
     fn active_rules(&self) -> Vec<ActivePair> {
         let snapshot = self.network.store.snapshot();
         let rules = rules_of_offers(&snapshot);
-        let has_rule = |namespace: &str, quantity: Quantity, bounds| {
-            let of_namespace = rules.get(namespace);
-            of_namespace.is_some_and(|r| r.contains(&(quantity.rule(), bounds)))
-        };
+        let has_rule = |quantity: Quantity, bounds| rules.contains(&(quantity.rule(), bounds));
         let mut active = self.states.active(Instant::now(), has_rule);
         active.sort_unstable();
         active
@@ -183,14 +180,15 @@ fn effective(rtt: PairRtt) -> EffectiveRtt {
     }
 }
 
-/// Returns the names and bounds of the rules of each namespace's offers.
-fn rules_of_offers(snapshot: &Snapshot) -> HashMap<&str, HashSet<(&str, Bounds)>> {
-    let mut rules: HashMap<&str, HashSet<(&str, Bounds)>> = HashMap::new();
-    for entry in snapshot.offers() {
-        let namespace = &entry.offer.namespace;
-        let policies = entry.offer.policies.iter();
-        let policies = policies.filter_map(|name| snapshot.policy(namespace, name));
-        let bounds = policies.flat_map(|p| &p.rules).filter_map(|rule| {
+/// Returns the names and bounds of the rules of all offers.
+fn rules_of_offers(snapshot: &Snapshot) -> HashSet<(&str, Bounds)> {
+    let policies = snapshot.offers().flat_map(|entry| {
+        let names = entry.offer.policies.iter();
+        names.filter_map(|name| snapshot.policy(&entry.offer.namespace, name))
+    });
+    let rules = policies
+        .flat_map(|policy| &policy.rules)
+        .filter_map(|rule| {
             let bounds = Bounds::of_rule(&Rule {
                 name: rule.name.to_string(),
                 request: rule.request.clone(),
@@ -198,9 +196,7 @@ fn rules_of_offers(snapshot: &Snapshot) -> HashMap<&str, HashSet<(&str, Bounds)>
             });
             Some((&*rule.name, bounds.ok()?))
         });
-        rules.entry(namespace).or_default().extend(bounds);
-    }
-    rules
+    rules.collect()
 }
 
 #[cfg(test)]
@@ -309,6 +305,23 @@ mod tests {
         );
 
         assert_eq!(TopReport::of(&provider, 9), TopReport::default());
+        let rule = model::Rule {
+            name: "latency".into(),
+            request: "5ms".into(),
+            limit: "20ms".into(),
+            ..model::Rule::default()
+        };
+        provider.network.store.apply(Object::Policy(model::Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule],
+        }));
+        provider.network.store.apply(Object::Offer(model::Offer {
+            namespace: "shop".into(),
+            name: "o".into(),
+            policies: vec!["near".into()],
+            ..model::Offer::default()
+        }));
         for targets in [["a1", "b1"], ["a1", "a2"]] {
             let target = |name: &str| {
                 let reference = Reference {

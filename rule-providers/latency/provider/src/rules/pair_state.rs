@@ -10,8 +10,6 @@ use super::hysteresis::{Bounds, Level, next_level};
 const MAX_STATES: usize = 100_000;
 const STATE_RETENTION: Duration = Duration::from_secs(3_600);
 const MIN_DEMAND: Duration = Duration::from_secs(300);
-/// The maximum number of namespaces that a pair is known to be evaluated for.
-const MAX_NAMESPACES: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
@@ -44,8 +42,6 @@ struct PairState {
     evaluated: Instant,
     /// The longest time between two evaluations in the last hour, and the time of the later one.
     longest_gap: (Duration, Instant),
-    /// The namespaces of the last evaluations, the latest at the end.
-    namespaces: Vec<Box<str>>,
 }
 
 /// The states of all pairs under a rule. A pod that moves has other pairs, and so starts without a
@@ -91,10 +87,10 @@ impl PairState {
 }
 
 impl PairStates {
-    /// Records an evaluation for a namespace ("" if it has none), and drops the level if the pair
-    /// was no longer measured for it. Returns the time for which the pair must be measured: until
-    /// well after the next evaluation, if the interval stays the same.
-    pub(crate) fn evaluated(&self, pair: PairRule<'_>, namespace: &str, now: Instant) -> Duration {
+    /// Records an evaluation, and drops the level if the pair was no longer measured for it. Returns
+    /// the time for which the pair must be measured: until well after the next evaluation, if the
+    /// interval stays the same.
+    pub(crate) fn evaluated(&self, pair: PairRule<'_>, now: Instant) -> Duration {
         let mut states = self.0.lock();
         if states.len() >= MAX_STATES {
             evict(&mut states, now);
@@ -104,15 +100,7 @@ impl PairStates {
             reported: 0,
             evaluated: now,
             longest_gap: (Duration::ZERO, now),
-            namespaces: Vec::new(),
         });
-        if state.namespaces.last().is_none_or(|n| **n != *namespace) {
-            state.namespaces.retain(|n| **n != *namespace);
-            if state.namespaces.len() >= MAX_NAMESPACES {
-                state.namespaces.remove(0);
-            }
-            state.namespaces.push(namespace.into());
-        }
         let gap = now.saturating_duration_since(state.evaluated);
         if gap > state.demand_time() {
             state.level = None;
@@ -150,18 +138,16 @@ impl PairStates {
         }
     }
 
-    /// Returns the pairs whose demand has not ended and whose rule a namespace still has, by
-    /// `has_rule`.
+    /// Returns the pairs whose demand has not ended and whose rule still exists, by `has_rule`.
     pub(crate) fn active(
         &self,
         now: Instant,
-        has_rule: impl Fn(&str, Quantity, Bounds) -> bool,
+        has_rule: impl Fn(Quantity, Bounds) -> bool,
     ) -> Vec<ActivePair> {
         let states = self.0.lock();
         let active = states.iter().filter(|(key, s)| {
-            let mut namespaces = s.namespaces.iter().map(|n| &**n);
-            let named = |n: &str| n.is_empty() || has_rule(n, key.quantity, key.bounds);
-            now.saturating_duration_since(s.evaluated) < s.demand_time() && namespaces.any(named)
+            let is_demanded = now.saturating_duration_since(s.evaluated) < s.demand_time();
+            is_demanded && has_rule(key.quantity, key.bounds)
         });
         let active = active.map(|(key, state)| ActivePair {
             a: key.a.clone(),
@@ -206,7 +192,7 @@ mod tests {
     #[test]
     fn level_and_reported_time_are_stable() {
         let states = PairStates::default();
-        states.evaluated(rule("a", "b"), "shop", Instant::now());
+        states.evaluated(rule("a", "b"), Instant::now());
         let update = |windows: &[u64]| states.update(rule("b", "a"), windows);
         assert_eq!(update(&[]), None);
         assert_eq!(update(&[900]), Some((Level::Compliant, 900)));
@@ -225,10 +211,10 @@ mod tests {
     fn level_expires_without_evaluations() {
         let (states, start) = (PairStates::default(), Instant::now());
         let level_after = |after: Duration| {
-            states.evaluated(rule("a", "b"), "shop", start + after);
+            states.evaluated(rule("a", "b"), start + after);
             states.update(rule("a", "b"), &[950, 950, 950]).unwrap().0
         };
-        states.evaluated(rule("a", "b"), "shop", start);
+        states.evaluated(rule("a", "b"), start);
         let bad = states.update(rule("a", "b"), &[2_000; 3]);
         assert_eq!(bad, Some((Level::Limit, 2_000)));
         assert_eq!(
@@ -245,7 +231,7 @@ mod tests {
         let (states, start) = (PairStates::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let keep = |seconds| {
-            let keep = states.evaluated(rule("a", "b"), "shop", at(seconds));
+            let keep = states.evaluated(rule("a", "b"), at(seconds));
             keep.as_secs()
         };
         assert_eq!(keep(0), 300);
@@ -265,7 +251,7 @@ mod tests {
         for i in 0..MAX_STATES + 10 {
             let name = format!("n{i}");
             let later = now + Duration::from_millis(i as u64);
-            states.evaluated(rule("a", &name), "shop", later);
+            states.evaluated(rule("a", &name), later);
         }
         let count = states.0.lock().len();
         assert!(count <= MAX_STATES && count > MAX_STATES / 3, "{count}");
@@ -285,9 +271,9 @@ mod tests {
                 limit: None,
             },
         };
-        states.evaluated(rule, "shop", start);
+        states.evaluated(rule, start);
         states.update(rule, &[4, 4, 4]);
-        let active = |at| states.active(at, |namespace, _, _| namespace == "shop");
+        let active = |at| states.active(at, |quantity, _| quantity == Quantity::Latency);
         let early = active(start + MIN_DEMAND / 2);
         let expected = ActivePair {
             a: "a".to_owned(),
@@ -298,25 +284,6 @@ mod tests {
         };
         assert_eq!(early, [expected]);
         assert_eq!(active(start + MIN_DEMAND), []);
-    }
-
-    #[test]
-    fn pair_is_active_while_a_namespace_has_the_rule() {
-        let (states, now) = (PairStates::default(), Instant::now());
-        for i in 0..MAX_NAMESPACES + 2 {
-            states.evaluated(rule("a", "b"), &format!("n{i}"), now);
-            states.evaluated(rule("a", "b"), "n3", now);
-        }
-        let active = |of: &str| {
-            let has_rule = |namespace: &str, quantity, bounds| {
-                namespace == of && quantity == Quantity::Latency && bounds == rule("", "").bounds
-            };
-            states.active(now, has_rule).len()
-        };
-        assert_eq!((active("n3"), active("n9")), (1, 1));
-        assert_eq!(active("n0"), 0, "the oldest are forgotten");
-        assert_eq!(active("gone"), 0);
-        states.evaluated(rule("a", "c"), "", now);
-        assert_eq!(active("gone"), 1, "of no namespace");
+        assert_eq!(states.active(start, |_, _| false), []);
     }
 }
