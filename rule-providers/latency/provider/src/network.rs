@@ -13,10 +13,7 @@ pub(crate) mod view;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -37,8 +34,6 @@ use view::PublishedFit;
 
 /// The time on the network's clock at its start, for samples that are older than this process.
 const CLOCK_START: Duration = Duration::from_secs(3_600);
-/// The time after the last frame of any agent for which the network counts as measured.
-const MEASURING_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The measured and predicted round-trip times between nodes. A caller that needs two locks must
 /// take those of `demand` and of `sessions` before that of `pairs`.
@@ -50,8 +45,6 @@ pub struct Network {
     pub(crate) pairs: Mutex<PairStore>,
     /// The sessions of the connected agents.
     pub(crate) sessions: Mutex<HashMap<InstanceId, SessionHandle>>,
-    /// The time of the last frame, in milliseconds; 0 before the first one.
-    last_frame: AtomicU64,
     pub(crate) demand: Mutex<DemandedPairs>,
     /// The targets of each instance that the model chose.
     pub(crate) chosen: ArcSwap<ChosenTargets>,
@@ -73,7 +66,6 @@ impl Network {
             start: Instant::now(),
             pairs: Mutex::default(),
             sessions: Mutex::default(),
-            last_frame: AtomicU64::default(),
             demand: Mutex::default(),
             chosen: ArcSwap::default(),
             last_probes: Mutex::default(),
@@ -107,16 +99,8 @@ impl Network {
         store.get(store.id(node)?)?.nic_bits_per_second
     }
 
-    pub(crate) fn frame_received(&self, now: Duration) {
-        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        self.last_frame.store(millis, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_measuring(&self) -> bool {
-        match self.last_frame.load(Ordering::Relaxed) {
-            0 => false,
-            at => self.now() < Duration::from_millis(at) + MEASURING_TIMEOUT,
-        }
+    pub(crate) fn has_agents(&self) -> bool {
+        !self.sessions.lock().is_empty()
     }
 
     /// Returns whether four fifths of the nodes have an agent.

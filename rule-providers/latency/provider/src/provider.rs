@@ -17,7 +17,6 @@ use crate::{
         evaluation, jitter_cost, latency_cost,
         pair_state::{PairStates, Quantity},
         pod_demand::{PodDemand, names_all_pod_nodes},
-        verify::Verifier,
     },
     tables::{
         Tables,
@@ -37,7 +36,6 @@ pub struct Latency {
     pub(crate) tables: Arc<ArcSwap<Tables<RoundTrip>>>,
     pub(crate) bandwidth: Arc<BandwidthRule>,
     pub(crate) network: Arc<Network>,
-    verifier: Verifier,
     pub(crate) states: Arc<PairStates>,
     pub(crate) metrics: AnswerMetrics,
     changes: CostChanges,
@@ -58,7 +56,6 @@ impl Latency {
             trusted: Arc::default(),
             tables: Arc::default(),
             bandwidth: Arc::default(),
-            verifier: Verifier::new(Arc::clone(&network), metrics.clone()),
             network,
             states: Arc::default(),
             metrics,
@@ -119,7 +116,7 @@ impl RuleProvider for Latency {
                 self.pods.listed(store, request.deadline).await?;
                 self.bandwidth.cost(self.context(), request)
             }
-            _ => latency_cost::cost(self.context(), &self.verifier, request).await,
+            _ => latency_cost::cost(self.context(), request).await,
         }
     }
 
@@ -137,8 +134,7 @@ impl RuleProvider for Latency {
             "jitter" => Quantity::Jitter,
             _ => Quantity::Latency,
         };
-        let (verifier, states) = (&self.verifier, &self.states);
-        evaluation::evaluate(self.context(), verifier, states, request, quantity).await
+        evaluation::evaluate(self.context(), &self.states, request, quantity).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The orders to agents to measure at once: probes of round-trip times, and transfers.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use tautline_proto::latency::Transferred;
 use tokio::{sync::oneshot, time::timeout};
@@ -83,18 +83,18 @@ impl Network {
     /// Measures the pairs of `peer` and `nodes` now, by the peer's agent, or by the nodes' own
     /// agents if the peer has none. Returns the pairs that were measured within the time `within`.
     /// Nodes without an agent and pairs that recently did not answer are left out.
-    pub(crate) async fn probe(
+    pub(crate) async fn probe<'n>(
         &self,
         peer: &str,
-        nodes: &[&str],
+        nodes: &[&'n str],
         samples: u32,
         within: Duration,
-    ) -> Vec<(String, Measurement)> {
+    ) -> HashMap<&'n str, Measurement> {
         let began = self.now();
         let (peer, peer_has_agent, nodes) = {
             let store = self.pairs.lock();
             let Some(peer) = store.id(peer) else {
-                return Vec::new();
+                return HashMap::new();
             };
             let has_agent = |id| store.get(id).is_some_and(Instance::has_agent);
             let nodes = nodes.iter().take(MAX_PROBED_NODES);
@@ -102,7 +102,7 @@ impl Network {
             let worth_probing = known.filter(|(_, id)| {
                 *id != peer && has_agent(*id) && !self.is_paused(&store, peer, *id, began)
             });
-            let nodes: Vec<(&str, InstanceId)> = worth_probing.collect();
+            let nodes: Vec<(&'n str, InstanceId)> = worth_probing.collect();
             (peer, has_agent(peer), nodes)
         };
         let ids: Vec<InstanceId> = nodes.iter().map(|(_, id)| *id).collect();
@@ -110,7 +110,7 @@ impl Network {
         let send = |to, targets| self.order(to, Measure::Probe { targets, samples }, within);
         let (mut sent, mut probed) = (Vec::new(), Vec::new());
         if ids.is_empty() {
-            return Vec::new();
+            return HashMap::new();
         } else if peer_has_agent {
             if let Some(answer) = send(peer, ids.clone()) {
                 (sent, probed) = (vec![answer], ids);
@@ -139,7 +139,7 @@ impl Network {
             .into_iter()
             .filter(|(_, id)| store.reported_since(peer, *id, began));
         measured
-            .map(|(node, id)| (node.to_owned(), store.measurement(peer, id, now)))
+            .map(|(node, id)| (node, store.measurement(peer, id, now)))
             .collect()
     }
 

@@ -78,7 +78,6 @@ impl Network {
         open.insert(id, handle);
         self.metrics.agents.set(open.len() as i64);
         drop(open);
-        self.frame_received(now);
         self.agents_changed.notify_one();
         self.lists_outdated.notify_one();
         Ok(AgentSession {

@@ -1,7 +1,7 @@
 //! The evaluation of `latency` and `jitter` by fresh measurements or a table, never by an estimate.
 //! A pair without data is an Error.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError};
@@ -10,12 +10,12 @@ use super::{
     context::{RuleContext, measuring_deadline},
     hysteresis::{Bounds, Level},
     pair_state::{PairRule, PairStates, Quantity},
-    verify::Verifier,
 };
 use crate::{
     format::{micros, show_micros},
     location::{each_two, location},
     measurement::{Measurement, RttStats},
+    network::Network,
 };
 
 /// The number of samples of a probe: as many as a median takes.
@@ -52,7 +52,6 @@ fn namespace_of_all(request: &EvaluationRequest) -> &str {
 
 pub(crate) async fn evaluate(
     context: RuleContext<'_>,
-    verifier: &Verifier,
     states: &PairStates,
     request: EvaluationRequest,
     quantity: Quantity,
@@ -72,25 +71,23 @@ pub(crate) async fn evaluate(
     };
     // A tenant's tables, and names that a tenant gives to objects other than pods, must not
     // affect the state that all namespaces share.
-    let namespace = namespace_of_all(&request);
-    let requester = context.requester(namespace);
+    let requester = context.requester(namespace_of_all(&request));
     let of_pods = context.nodes_of_pods(&request);
     let counts = |node: &str| requester.trusted || of_pods.contains(node);
     for pair in pairs
         .iter()
         .filter(|p| !p.own_table && counts(p.a) && counts(p.b))
     {
-        let keep = states.evaluated(rule(pair.a, pair.b), namespace, now);
+        let keep = states.evaluated(rule(pair.a, pair.b), now);
         if pair.configured.is_none() {
             context.network.demand(requester, pair.a, pair.b, keep);
         }
     }
     // The few echoes of a probe are not enough for jitter.
     if quantity == Quantity::Latency
-        && context.network.is_measuring()
         && let Some(until) = measuring_deadline(request.deadline, now)
     {
-        probe(verifier, &mut pairs, until).await;
+        probe(context.network, &mut pairs, until - now).await;
     }
     let evaluated = pairs
         .iter()
@@ -165,7 +162,7 @@ fn pairs<'a>(
     each_two(nodes).map(pair).collect()
 }
 
-async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instant) {
+async fn probe(network: &Network, pairs: &mut [BindingPair<'_>], within: Duration) {
     let needs_probe = |p: &BindingPair<'_>| {
         let open = match p.measurement {
             Measurement::Stale(_) | Measurement::Missing => true,
@@ -175,21 +172,17 @@ async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instan
         p.configured.is_none() && open
     };
     // The pairs of a node are adjacent.
-    let probes = pairs.chunk_by_mut(|x, y| x.a == y.a).map(|of_a| {
+    let probes = pairs.chunk_by_mut(|x, y| x.a == y.a).map(async |of_a| {
         let peer = of_a.first().map_or("", |p| p.a);
         let nodes: Vec<&str> = of_a
             .iter()
             .filter(|p| needs_probe(p))
             .map(|p| p.b)
             .collect();
-        let probe = (!nodes.is_empty()).then(|| verifier.probe(peer, &nodes, PROBE_SAMPLES, until));
-        async move {
-            let Some(probe) = probe else { return };
-            let mut found = probe.await;
-            for pair in of_a {
-                if let Some(measurement) = found.remove(pair.b) {
-                    pair.measurement = measurement;
-                }
+        let mut found = network.probe(peer, &nodes, PROBE_SAMPLES, within).await;
+        for pair in of_a {
+            if let Some(measurement) = found.remove(pair.b) {
+                pair.measurement = measurement;
             }
         }
     });

@@ -7,12 +7,11 @@ use super::{
     cost_matrix::CostMatrix,
     hysteresis::Bounds,
     pair_rtt::PeerRtts,
-    verify::Verifier,
+    verify::verify,
 };
 
 pub(crate) async fn cost(
     context: RuleContext<'_>,
-    verifier: &Verifier,
     request: CostRequest,
 ) -> Result<CostAnswer, ProviderError> {
     let Bounds {
@@ -27,8 +26,11 @@ pub(crate) async fn cost(
         request.eligible_nodes,
         request.peer_nodes,
     );
-    verifier.verify(&mut matrix, limit, request.deadline).await;
-    context.metrics.answered("latency", matrix.bases(limit));
+    let RuleContext {
+        network, metrics, ..
+    } = context;
+    verify(network, metrics, &mut matrix, limit, request.deadline).await;
+    metrics.answered("latency", matrix.bases(limit));
     let mut answer = matrix.into_answer(limit);
     answer.request_cost = request_cost(wanted);
     Ok(answer)
@@ -43,21 +45,13 @@ fn matrix(
     let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(Some(namespace));
     let locate = |node| tables.locate(&snapshot, node);
-    let measuring = context.network.is_measuring();
-    let names = measuring.then(|| context.network.names());
-    let columns: Vec<PeerRtts<'_>> = peers
-        .iter()
-        .map(|peer| {
-            let row = (names.as_ref()).map(|names| names.row(context.network, peer));
-            PeerRtts::new(locate(peer), tables, row)
-        })
-        .collect();
+    let names = context.network.names();
+    let column = |peer| PeerRtts::new(locate(peer), tables, names.row(context.network, peer));
+    let columns: Vec<PeerRtts<'_>> = peers.iter().map(|peer| column(peer)).collect();
     let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
     for node in &nodes {
-        let from = locate(node);
-        let found = names.as_ref().map(|names| names.find(node));
-        let found = found.unwrap_or_default();
-        rtts.extend(columns.iter().map(|column| column.found_rtt(from, found)));
+        let (from, found) = (locate(node), names.find(node));
+        rtts.extend(columns.iter().map(|column| column.rtt(from, found)));
     }
     CostMatrix::new(nodes, peers, rtts)
 }

@@ -85,26 +85,25 @@ impl PairRtt {
 pub(crate) struct PeerRtts<'a> {
     to: Location<'a>,
     table: NamespaceRowsTo<'a>,
-    row: Option<PeerRow>,
+    row: PeerRow,
 }
 
 impl<'a> PeerRtts<'a> {
     pub(crate) fn new(
         to: Location<'a>,
         tables: NamespaceTables<'a, RoundTrip>,
-        row: Option<PeerRow>,
+        row: PeerRow,
     ) -> Self {
         let table = tables.rows_to(to);
         Self { to, table, row }
     }
 
     pub(crate) fn from(&self, from: Location<'a>) -> PairRtt {
-        let found = self.row.as_ref().map(|row| row.names.find(from.node));
-        self.found_rtt(from, found.unwrap_or_default())
+        self.rtt(from, self.row.names.find(from.node))
     }
 
     /// Returns the same as [`PeerRtts::from`], for a node that was already looked up in the view.
-    pub(crate) fn found_rtt(&self, from: Location<'a>, found: NodeRef) -> PairRtt {
+    pub(crate) fn rtt(&self, from: Location<'a>, found: NodeRef) -> PairRtt {
         if from.node == self.to.node {
             return PairRtt::SameNode;
         }
@@ -114,10 +113,7 @@ impl<'a> PeerRtts<'a> {
                 basis: Basis::Configured,
             };
         }
-        let Some(row) = &self.row else {
-            return PairRtt::Unknown;
-        };
-        let old = match row.measurement_of(found) {
+        let old = match self.row.measurement_of(found) {
             Measurement::Fresh(stats) => return PairRtt::fresh(stats, Basis::Measured),
             Measurement::Unreachable {
                 since,
@@ -136,7 +132,7 @@ impl<'a> PeerRtts<'a> {
             },
             Measurement::Missing => PairRtt::Unknown,
         };
-        row.estimate_of(found).map_or(old, |e| PairRtt::Rtt {
+        self.row.estimate_of(found).map_or(old, |e| PairRtt::Rtt {
             // Casts of floats saturate; NaN becomes 0.
             micros: (e.micros.round() as u64).max(1),
             basis: Basis::Estimated {
@@ -199,7 +195,7 @@ mod tests {
         let mut rows = Table::default();
         rows.add(table).unwrap();
         let tables = Tables::from(rows);
-        PeerRtts::new(B, tables.for_namespace(None), Some(network.row("b"))).from(A)
+        PeerRtts::new(B, tables.for_namespace(None), network.row("b")).from(A)
     }
 
     #[test]
@@ -264,7 +260,7 @@ mod tests {
         let network = network_of(&[]);
         let none = Tables::from(Table::default());
         network.set("a", "b", Measurement::Fresh(RttStats::default()));
-        let rtts = PeerRtts::new(B, none.for_namespace(None), Some(network.row("b")));
+        let rtts = PeerRtts::new(B, none.for_namespace(None), network.row("b"));
         assert_eq!(rtts.from(B), PairRtt::SameNode);
         let (micros, basis) = (1, Basis::Measured);
         assert_eq!(rtts.from(A), PairRtt::Rtt { micros, basis });
