@@ -1,7 +1,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource, FitSettings};
+use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource};
 
 use super::MAX_CONNECTIONS;
 use crate::{duration_arg::parse_duration, provider_args::OwnArgs, scope::object};
@@ -27,9 +27,6 @@ pub(crate) struct LatencyArgs {
     /// Derive the echo keys from this file instead; it is reloaded
     #[arg(long, value_name = "FILE", conflicts_with = "echo_key_secret")]
     echo_key: Option<PathBuf>,
-    /// Keep the model in this file over a restart
-    #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
     /// Nodes that each node measures, besides those that active rules name
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TARGETS, value_parser = targets)]
     targets: usize,
@@ -67,10 +64,7 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
             (None, Some((namespace, name))) => EchoKeySource::Secret(namespace, name),
             (None, None) => EchoKeySource::Random,
         },
-        fit: FitSettings {
-            targets: args.targets,
-            state_file: args.state,
-        },
+        targets: args.targets,
         agents_within: args.agents_within,
         allow_transfers: args.throughput_tests,
     };

@@ -20,7 +20,7 @@ use std::{
 
 use tautline_core::{index::Object, model};
 use tautline_latency::{
-    AGENTS_WITHIN, AgentAuth, EchoKeys, FitSettings, Latency, Measuring, Network, ZONE,
+    AGENTS_WITHIN, AgentAuth, DEFAULT_TARGETS, EchoKeys, Latency, Measuring, Network, ZONE,
 };
 use tautline_proto::latency::{
     FromAgent, Hello, Pair, Report, State, Target, agents_client::AgentsClient, from_agent,
@@ -76,7 +76,7 @@ async fn serve(nodes: usize, listen: SocketAddr) {
         },
         keys: EchoKeys::random().unwrap(),
         key_file: None,
-        fit: FitSettings::default(),
+        targets: DEFAULT_TARGETS,
         agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);

@@ -65,11 +65,7 @@ pub fn print(world: &World, k: usize) -> Result<()> {
             .targets(learned.fit.as_ref(), *node, k, &[], &mut targets);
     }
     let choosing = cpu()? - start;
-    let start = cpu()?;
-    let snapshot = learned.model.snapshot();
-    let writing = cpu()? - start;
-    let again = tautline_rtt_model::Model::restore(Default::default(), &snapshot);
-    let mut again = again.context("the snapshot is not restored")?;
+    let mut again = learned.model.clone();
     again.forget_places();
     let start = cpu()?;
     std::hint::black_box(again.fit());
@@ -97,10 +93,6 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         questions.quantile(1.0)
     );
     println!("| all nodes' targets | {choosing:.2?} |");
-    println!(
-        "| snapshot: {:.1} MB, written in | {writing:.2?} |",
-        snapshot.len() as f64 / 1e6
-    );
     println!(
         "| memory that model and fit added, with what fitting needed | {:.1} MB |",
         (after - before) as f64 / f64::from(1 << 20)

@@ -13,8 +13,8 @@ use tautline_core::{
     planning::RuleOutcome, selector::Selector,
 };
 use tautline_latency::{
-    AGENTS_WITHIN, AgentAuth, BandwidthTable, EchoKeys, FitSettings, Latency, Measuring, Network,
-    Table, ZONE,
+    AGENTS_WITHIN, AgentAuth, BandwidthTable, DEFAULT_TARGETS, EchoKeys, Latency, Measuring,
+    Network, Table, ZONE,
 };
 use tautline_provider_client::{ClientConfig, Metrics, PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
@@ -237,7 +237,7 @@ async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
         },
         keys: EchoKeys::random()?,
         key_file: None,
-        fit: FitSettings::default(),
+        targets: DEFAULT_TARGETS,
         agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);

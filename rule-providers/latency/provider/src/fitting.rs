@@ -3,7 +3,6 @@
 //! last fit and never wait.
 
 mod fitter;
-mod state_file;
 
 #[cfg(test)]
 mod tests;
@@ -20,20 +19,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::network::Network;
+pub use fitter::DEFAULT_TARGETS;
 use fitter::Fitter;
-pub use fitter::{DEFAULT_TARGETS, FitSettings};
 
 const MAX_WAIT: Duration = Duration::from_millis(500);
 const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs fits until `stop`.
-pub(crate) async fn run(network: Arc<Network>, settings: FitSettings, stop: &CancellationToken) {
-    let fitter = Fitter::new(Arc::clone(&network), settings);
-    let (mut fitter, _) = step(fitter, |fitter| fitter.restore(Instant::now())).await;
+/// Runs fits until `stop`; `targets` is the number of nodes that each node measures.
+pub(crate) async fn run(network: Arc<Network>, targets: usize, stop: &CancellationToken) {
+    let mut fitter = Fitter::new(Arc::clone(&network), targets);
     loop {
         let changed = timeout(MAX_WAIT, network.agents_changed.notified());
         if stop.run_until_cancelled(changed).await.is_none() {
-            break;
+            return;
         }
         let succeeded;
         (fitter, succeeded) = step(fitter, |fitter| fitter.step(Instant::now())).await;
@@ -41,7 +39,6 @@ pub(crate) async fn run(network: Arc<Network>, settings: FitSettings, stop: &Can
             stop.run_until_cancelled(sleep(RECOVERY_PAUSE)).await;
         }
     }
-    step(fitter, |fitter| fitter.save()).await;
 }
 
 /// Runs a step in a thread apart; returns false with a new fitter if the step panics. Then the next
@@ -50,7 +47,7 @@ async fn step(
     mut fitter: Fitter,
     step: impl FnOnce(&mut Fitter) + Send + 'static,
 ) -> (Fitter, bool) {
-    let (network, settings) = (Arc::clone(&fitter.network), fitter.settings.clone());
+    let (network, targets) = (Arc::clone(&fitter.network), fitter.targets);
     let stepped = spawn_blocking(move || {
         step(&mut fitter);
         fitter
@@ -63,5 +60,5 @@ async fn step(
         "a fit panicked; the last estimates stay, and the next fit starts from nothing"
     );
     network.pairs.lock().mark_all_changed();
-    (Fitter::new(network, settings), false)
+    (Fitter::new(network, targets), false)
 }

@@ -29,7 +29,7 @@ use prometheus_client::registry::Registry;
 use tautline_runtime::watch::WatchMetrics;
 
 pub use agents::keys::EchoKeys;
-pub use fitting::{DEFAULT_TARGETS, FitSettings};
+pub use fitting::DEFAULT_TARGETS;
 pub use location::ZONE;
 pub use measuring::{AGENTS_WITHIN, Measuring};
 pub use network::{Network, PeerRow};

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     agents::{AgentService, keys::EchoKeys},
-    fitting::{self, FitSettings},
+    fitting,
     network::{Network, pair_store::PairCounts},
 };
 
@@ -36,8 +36,8 @@ pub struct Measuring {
     pub keys: EchoKeys,
     /// The file of `keys`, whose changes rotate them; with `None` they never change.
     pub key_file: Option<PathBuf>,
-    /// The settings of predictions.
-    pub fit: FitSettings,
+    /// The number of nodes that each node measures, in addition to those that rules name.
+    pub targets: usize,
     /// The longest wait for agents: the provider is ready once four fifths of the nodes have one,
     /// or after this time.
     pub agents_within: Duration,
@@ -51,7 +51,7 @@ impl Measuring {
             auth,
             keys,
             key_file,
-            fit,
+            targets,
             agents_within,
         } = self;
         let stop = tasks.stop_token();
@@ -82,7 +82,7 @@ impl Measuring {
         let (net, end, ready) = (Arc::clone(&network), stop.clone(), server.readiness.clone());
         tasks.spawn("fitting", async move {
             if end.run_until_cancelled(ready.wait()).await.is_some() {
-                fitting::run(net, fit, &end).await;
+                fitting::run(net, targets, &end).await;
             }
             Ok(())
         });

@@ -13,7 +13,6 @@ use tautline_sdk::Server;
 
 use crate::{
     agents::{AUDIENCE, keys::EchoKeys},
-    fitting::FitSettings,
     measuring::Measuring,
     network::Network,
     provider::Latency,
@@ -52,8 +51,8 @@ pub struct Config {
     pub trust_agents: bool,
     /// The source of the echo keys.
     pub echo_key: EchoKeySource,
-    /// The settings of predictions.
-    pub fit: FitSettings,
+    /// The number of nodes that each node measures, in addition to those that rules name.
+    pub targets: usize,
     /// The longest wait for agents: the provider is ready once four fifths of the nodes have one,
     /// or after this time.
     pub agents_within: Duration,
@@ -92,7 +91,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
         },
         keys,
         key_file,
-        fit: config.fit,
+        targets: config.targets,
         agents_within: config.agents_within,
     };
     measuring.serve(&mut server, &mut tasks);

@@ -69,7 +69,6 @@ mod last_fit;
 mod model;
 mod network;
 mod recovery;
-mod snapshot;
 mod sparse;
 mod statistics;
 mod targets;

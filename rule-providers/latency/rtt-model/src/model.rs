@@ -56,21 +56,6 @@ impl Model {
         }
     }
 
-    /// Returns a model of these nodes without samples; `None` if two nodes have the same name.
-    pub(crate) fn rebuild(options: Options, nodes: Vec<Node>) -> Option<Self> {
-        let mut model = Self::new(options);
-        for (node, slot) in nodes.iter().zip(0..) {
-            if !node.present() {
-                model.free.push(slot);
-            } else if model.by_key.insert(node.key, slot).is_some() {
-                return None;
-            }
-        }
-        model.samples = vec![Vec::new(); nodes.len()];
-        model.nodes = nodes;
-        Some(model)
-    }
-
     /// Adds a node under a unique name (a UID) and returns its number. If the name is known, its
     /// number stays and its labels are replaced.
     pub fn insert(&mut self, name: &str, labels: Labels<'_>) -> NodeId {

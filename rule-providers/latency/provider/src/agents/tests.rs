@@ -29,7 +29,7 @@ use tonic::{
 };
 
 use crate::{
-    FitSettings, Latency, Measuring,
+    DEFAULT_TARGETS, Latency, Measuring,
     agents::{AUDIENCE, keys::EchoKeys},
     measurement::Measurement,
     network::Network,
@@ -77,7 +77,7 @@ async fn start(auth: AgentAuth, tls: Option<TlsFiles>) -> Running {
         auth,
         keys: keys.clone(),
         key_file: None,
-        fit: FitSettings::default(),
+        targets: DEFAULT_TARGETS,
         agents_within: Duration::ZERO,
     };
     measuring.serve(&mut server, &mut tasks);

@@ -1,6 +1,5 @@
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,12 +8,11 @@ use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options};
 
-use super::state_file;
 use crate::{
     location::ZONE,
     network::{
         Network,
-        pair_store::{Changes, InstanceId, PAIR_RETENTION},
+        pair_store::{Changes, InstanceId},
         view::PublishedFit,
     },
 };
@@ -30,31 +28,13 @@ const FIRST_FIT_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 4;
 /// The interval at which all targets are chosen again while no node changes.
 const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
-const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// The number of instances whose pairs are read under one lock, for which requests wait.
 const INSTANCES_PER_LOCK: usize = 128;
 
-/// The settings of predictions and of the measurements for them.
-#[derive(Clone, Debug)]
-pub struct FitSettings {
-    /// The number of nodes that each node measures, in addition to those that rules name.
-    pub targets: usize,
-    /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
-    pub state_file: Option<PathBuf>,
-}
-
-impl Default for FitSettings {
-    fn default() -> Self {
-        Self {
-            targets: DEFAULT_TARGETS,
-            state_file: None,
-        }
-    }
-}
-
 pub(super) struct Fitter {
     pub network: Arc<Network>,
-    pub settings: FitSettings,
+    /// The number of nodes that each node measures, in addition to those that rules name.
+    pub targets: usize,
     model: Model,
     ids: HashMap<InstanceId, ModelNode>,
     by_node: HashMap<NodeId, InstanceId>,
@@ -64,9 +44,6 @@ pub(super) struct Fitter {
     pause: Duration,
     next_fit: Option<Instant>,
     chosen_at: Option<Instant>,
-    saved_at: Option<Instant>,
-    /// The time at which restored samples are dropped if they were not measured again.
-    drop_restored_at: Option<Instant>,
     flagged: BTreeSet<Arc<str>>,
 }
 
@@ -76,10 +53,10 @@ struct ModelNode {
 }
 
 impl Fitter {
-    pub fn new(network: Arc<Network>, settings: FitSettings) -> Self {
+    pub fn new(network: Arc<Network>, targets: usize) -> Self {
         Self {
             network,
-            settings,
+            targets,
             model: Model::new(Options::default()),
             ids: HashMap::new(),
             by_node: HashMap::new(),
@@ -89,18 +66,7 @@ impl Fitter {
             pause: FIRST_FIT_PAUSE,
             next_fit: None,
             chosen_at: None,
-            saved_at: None,
-            drop_restored_at: None,
             flagged: BTreeSet::new(),
-        }
-    }
-
-    /// Restores the model from the state file, if there is a valid one.
-    pub fn restore(&mut self, now: Instant) {
-        let path = self.settings.state_file.as_deref();
-        if let Some(model) = path.and_then(|path| state_file::restore(path, &self.network)) {
-            self.model = model;
-            self.drop_restored_at = Some(now + PAIR_RETENTION);
         }
     }
 
@@ -118,14 +84,6 @@ impl Fitter {
             let all: Vec<InstanceId> = self.ids.keys().copied().collect();
             self.choose(&all, now);
             (self.nodes_changed, self.chosen_at) = (false, Some(now));
-        }
-        if self.drop_restored_at.is_some_and(|at| now >= at) {
-            self.drop_restored_at = None;
-            self.drop_unmeasured();
-        }
-        if now >= *self.saved_at.get_or_insert(now) + SAVE_INTERVAL {
-            self.saved_at = Some(now);
-            self.save();
         }
     }
 
@@ -171,20 +129,6 @@ impl Fitter {
         new
     }
 
-    fn drop_unmeasured(&mut self) {
-        for (from, source) in &self.ids {
-            let known = self.network.pairs.lock().targets(*from);
-            for (to, target) in &self.ids {
-                if known.binary_search(to).is_err()
-                    && self.model.sample(source.node, target.node).is_some()
-                {
-                    self.model.forget(source.node, target.node);
-                    self.samples_changed = true;
-                }
-            }
-        }
-    }
-
     fn fit(&mut self, now: Instant) {
         self.relabel();
         let fit = Arc::new(self.model.fit());
@@ -222,7 +166,7 @@ impl Fitter {
         if ids.is_empty() {
             return;
         }
-        let (k, fit) = (self.settings.targets, self.fit.as_deref());
+        let (k, fit) = (self.targets, self.fit.as_deref());
         for (id, lost) in ids.iter().zip(self.lost(ids, now)) {
             if let Some(known) = self.ids.get_mut(id) {
                 self.model
@@ -272,15 +216,6 @@ impl Fitter {
             );
         }
         self.flagged = flagged;
-    }
-
-    pub fn save(&self) {
-        let Some(path) = &self.settings.state_file else {
-            return;
-        };
-        if let Err(error) = state_file::write(path, &self.network, &self.model) {
-            tracing::warn!(path = %path.display(), %error, "the state file cannot be written");
-        }
     }
 }
 

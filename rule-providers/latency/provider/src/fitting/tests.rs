@@ -1,5 +1,4 @@
 use std::{
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -8,13 +7,13 @@ use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
 use tautline_runtime::cluster_store::ClusterStore;
 
-use super::{FitSettings, fitter::Fitter, state_file, step};
+use super::{DEFAULT_TARGETS, fitter::Fitter, step};
 use crate::network::{Network, pair_store::InstanceId};
 
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// A network of six nodes, and its fits.
-fn network(state_file: Option<&Path>) -> (Arc<Network>, FitSettings) {
+fn network() -> Arc<Network> {
     let store = ClusterStore::default();
     for name in NODES {
         store.apply(Object::Node(model::Node {
@@ -23,11 +22,7 @@ fn network(state_file: Option<&Path>) -> (Arc<Network>, FitSettings) {
             ..model::Node::default()
         }));
     }
-    let settings = FitSettings {
-        state_file: state_file.map(Into::into),
-        ..FitSettings::default()
-    };
-    (Network::new(store, false), settings)
+    Network::new(store, false)
 }
 
 /// All nodes but the last measure each other: they are on a line, 1 ms apart.
@@ -74,8 +69,8 @@ fn fit(fitter: &mut Fitter, minutes: u64) {
 
 #[test]
 fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
-    let (network, settings) = network(None);
-    let mut fitter = Fitter::new(network.clone(), settings);
+    let network = network();
+    let mut fitter = Fitter::new(network.clone(), DEFAULT_TARGETS);
     fit(&mut fitter, 1);
     assert!(network.row("a").estimate("e").is_none());
     measure(&network);
@@ -99,7 +94,7 @@ fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
 
 #[test]
 fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
-    let (network, settings) = network(None);
+    let network = network();
     measure(&network);
     let half = |to: &str, middle_half_nanos: u64| {
         let mut store = network.pairs.lock();
@@ -120,7 +115,7 @@ fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
     };
     half("b", 20_000);
     half("c", 400_000);
-    fit(&mut Fitter::new(network.clone(), settings), 1);
+    fit(&mut Fitter::new(network.clone(), DEFAULT_TARGETS), 1);
     let row = network.row("a");
     let bar = |to: &str| {
         let estimate = row.estimate(to).unwrap();
@@ -130,57 +125,11 @@ fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
     assert!((0.1..0.5).contains(&bar("c")), "{}", bar("c"));
 }
 
-#[test]
-fn state_file_restores_the_model() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("state");
-    let (before, settings) = network(Some(&path));
-    measure(&before);
-    let mut fitter = Fitter::new(before, settings);
-    fit(&mut fitter, 1);
-    fitter.save();
-
-    let (after, settings) = network(Some(&path));
-    after.store.apply(Object::Node(model::Node {
-        name: "e".into(),
-        uid: "another".into(),
-        ..model::Node::default()
-    }));
-    let mut fitter = Fitter::new(after.clone(), settings);
-    fitter.restore(Instant::now());
-    fit(&mut fitter, 2);
-    let row = after.row("a");
-    assert!(row.estimate("d").is_some());
-    assert!(row.estimate("e").is_none(), "another node of that name");
-    assert_eq!(
-        after.measurement("a", "b"),
-        crate::measurement::Measurement::Missing,
-        "nothing is measured now"
-    );
-    // Restored samples expire if they are not measured again.
-    let late = Instant::now() + Duration::from_secs(1200);
-    fitter.step(late);
-    fitter.step(late + Duration::from_secs(60));
-    assert!(after.row("a").estimate("d").is_none());
-
-    for bad in [
-        "",
-        "garbage\n\n",
-        "tautline-latency-state 2\na uid-a boot\n\nshort",
-    ] {
-        std::fs::write(&path, bad).unwrap();
-        assert!(
-            state_file::restore(&path, &network(None).0).is_none(),
-            "{bad}"
-        );
-    }
-}
-
 #[tokio::test]
 async fn panic_keeps_the_last_fit() {
-    let (network, settings) = network(None);
+    let network = network();
     measure(&network);
-    let mut fitter = Fitter::new(network.clone(), settings);
+    let mut fitter = Fitter::new(network.clone(), DEFAULT_TARGETS);
     fit(&mut fitter, 1);
     let (fitter, succeeded) = step(fitter, |_| panic!("on purpose")).await;
     assert!(!succeeded);
@@ -199,9 +148,8 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
     let start = Instant::now();
     // Replicas meet the agents in different order, and take the reports at different times.
     let replica = |turned: usize, late: Duration| {
-        let (network, mut settings) = network(None);
+        let network = network();
         let began = network.at(start);
-        settings.targets = 8;
         let mut order = names.clone();
         order.rotate_left(turned);
         let mut store = network.pairs.lock();
@@ -216,7 +164,7 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
             store.report(id, &[], began + 60 * SECOND + late);
         }
         drop(store);
-        (network.clone(), Fitter::new(network, settings), late)
+        (network.clone(), Fitter::new(network, 8), late)
     };
     let mut replicas = [replica(0, Duration::ZERO), replica(17, 3 * SECOND)];
     type Replica = (Arc<Network>, Fitter, Duration);

@@ -1,4 +1,4 @@
-//! Samples over removals and restarts.
+//! Samples over removals.
 
 use crate::world::{Replay, World, insert, quick};
 use proptest::prelude::*;
@@ -57,38 +57,6 @@ fn the_same_seed_and_samples_give_the_same_estimates() {
     assert_eq!(all(&one, 50), all(&two, 50));
 }
 
-#[test]
-fn a_snapshot_gives_the_same_model() {
-    let world = World::new(50, 3);
-    let site = |node| (node % 2 == 0).then(|| world.site(node));
-    let replay = Replay {
-        site: &site,
-        ..Replay::new(&world, 8)
-    };
-    let (mut model, _) = replay.run(quick(0));
-    model.observe(NodeId(1), NodeId(2), 900.0, Some(0.3));
-    model.remove(NodeId(9));
-    let bytes = model.snapshot();
-    let mut again = Model::restore(quick(0), &bytes).unwrap();
-    assert_eq!(again.snapshot(), bytes);
-    assert_eq!(again.node("node-8"), Some(NodeId(8)));
-    assert_eq!(all(&again.fit(), 50), all(&model.fit(), 50));
-}
-
-#[test]
-fn invalid_snapshots_are_refused() {
-    let world = World::new(12, 4);
-    let bytes = Replay::new(&world, 4).run(quick(0)).0.snapshot();
-    for end in (0..bytes.len()).step_by(7) {
-        assert!(Model::restore(quick(0), &bytes[..end]).is_none(), "{end}");
-    }
-    for at in (0..bytes.len()).step_by(11) {
-        let mut changed = bytes.clone();
-        changed[at] ^= 0x10;
-        assert!(Model::restore(quick(0), &changed).is_none(), "{at}");
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u8, u8),
@@ -97,7 +65,6 @@ enum Step {
     Observe(u8, u8, f32, Option<f32>),
     Forget(u8, u8),
     Targets(u8, usize),
-    Restore,
     Fit,
 }
 
@@ -112,7 +79,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(a, b, m, s)| Step::Observe(a, b, m, s)),
         1 => (node.clone(), node.clone()).prop_map(|(a, b)| Step::Forget(a, b)),
         1 => (node, 0..9usize).prop_map(|(n, k)| Step::Targets(n, k)),
-        1 => Just(Step::Restore),
         2 => Just(Step::Fit),
     ]
 }
@@ -159,7 +125,6 @@ proptest! {
                     prop_assert_eq!(unique.len(), out.len());
                     prop_assert!(out.len() <= k && !out.contains(&id(n)));
                 }
-                Step::Restore => model = Model::restore(options, &model.snapshot()).unwrap(),
                 Step::Fit => fit = model.fit(),
             }
             for estimate in all(&fit, 13).into_iter().flatten() {
@@ -167,10 +132,5 @@ proptest! {
                 prop_assert!(estimate.low <= estimate.micros && estimate.micros <= estimate.high);
             }
         }
-    }
-
-    #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        prop_assert!(Model::restore(Options::default(), &bytes).is_none());
     }
 }
