@@ -14,7 +14,7 @@ use kube::{
     core::{GroupVersionKind, PartialObjectMeta, TypeMeta},
     discovery::pinned_kind,
 };
-use kube_runtime::watcher::watcher;
+use kube_runtime::{WatchStreamExt, watcher::watcher};
 use tautline_api::convert;
 use tautline_core::{
     index::{Kind, Object},
@@ -28,6 +28,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     api_call::{ApiCallError, within},
+    backoff::WatchBackoff,
     cluster_store::ClusterStore,
     error_text::error_text,
     watch::in_pages,
@@ -229,7 +230,7 @@ impl DynamicWatcher {
 
     async fn watch(&self, api: Api<ObjectMetadata>, gvk: &Gvk) -> WatchEnd {
         let (store, kinds) = (&self.store, &self.kinds);
-        let (mut listed, mut failures) = (false, 0);
+        let mut listed = false;
         let (api_version, kind): (Arc<str>, Arc<str>) =
             (gvk.0.as_str().into(), gvk.1.as_str().into());
         let object = |o: &ObjectMetadata| WatchedObject {
@@ -240,35 +241,29 @@ impl DynamicWatcher {
             labels: convert::labels(o.metadata.labels.as_ref()),
         };
         let mut changes = Changes::default();
-        let mut events = std::pin::pin!(watcher(api, in_pages()));
+        let events = watcher(api, in_pages()).backoff(WatchBackoff::default());
+        let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event.map(|event| changes.next(event, |o| object(&o))) {
                 Ok(None) => {}
                 Ok(Some(Change::Replaced(objects))) => {
                     store.reset_dynamic(&api_version, &kind, objects);
                     kinds.set(gvk, true, None);
-                    (listed, failures) = (true, 0);
+                    listed = true;
                 }
-                Ok(Some(Change::Applied(object))) => {
-                    failures = 0;
-                    store.apply(Object::Dynamic(object));
-                }
+                Ok(Some(Change::Applied(object))) => store.apply(Object::Dynamic(object)),
                 Ok(Some(Change::Deleted(object))) => {
-                    failures = 0;
                     store.delete(Kind::Dynamic, &Object::Dynamic(object).key());
                 }
                 Err(error) => {
                     if let Some(message) = refusal(&error) {
                         return (listed, message.to_owned());
                     }
-                    let retry = retry_after(failures);
-                    failures = failures.saturating_add(1);
                     let error = error_text(&error);
-                    tracing::warn!(%kind, error, ?retry, "watch restarts");
+                    tracing::warn!(%kind, error, "watch restarts");
                     if !listed {
                         kinds.set(gvk, false, Some(unavailable(gvk)));
                     }
-                    sleep(retry).await;
                 }
             }
         }

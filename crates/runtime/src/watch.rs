@@ -80,22 +80,19 @@ pub struct Watch<'a> {
 impl Watch<'_> {
     /// Watches every kind except pods.
     pub fn all_except_pods(&self, tasks: &mut Tasks) {
-        self.infrastructure(tasks);
-        self.rules(tasks);
-        self.namespaces(tasks);
-        self.device_classes(tasks);
-    }
-
-    /// Watches nodes, EndpointSlices, and the Services of providers.
-    pub fn infrastructure(&self, tasks: &mut Tasks) {
         self.nodes(tasks);
         self.services(tasks);
         self.endpoint_slices(tasks);
+        self.rules(tasks);
+        self.json::<Namespace>(tasks);
+        // Clusters before Kubernetes 1.34 do not have the kind, and users of the console may be
+        // denied it: readiness does not wait then, and no error is counted.
+        self.json::<DeviceClass>(tasks);
     }
 
     /// Watches all pods.
     pub fn pods(&self, tasks: &mut Tasks) {
-        self.protobuf::<Pod>(tasks);
+        self.protobuf::<Pod>(std::future::ready(()), tasks);
     }
 
     /// Watches all pods once the future that `wanted` returns completes, for processes that seldom
@@ -107,23 +104,12 @@ impl Watch<'_> {
     ) {
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        self.protobuf_once::<Pod>(wanted, tasks);
+        self.protobuf::<Pod>(wanted, tasks);
     }
 
     /// Watches all nodes.
     pub fn nodes(&self, tasks: &mut Tasks) {
-        self.protobuf::<Node>(tasks);
-    }
-
-    /// Watches the labels of all namespaces.
-    pub fn namespaces(&self, tasks: &mut Tasks) {
-        self.json::<Namespace>(tasks);
-    }
-
-    /// Watches DeviceClasses. Clusters before Kubernetes 1.34 do not have the kind, and users of
-    /// the console may be denied it: readiness does not wait then, and no error is counted.
-    pub fn device_classes(&self, tasks: &mut Tasks) {
-        self.json::<DeviceClass>(tasks);
+        self.protobuf::<Node>(std::future::ready(()), tasks);
     }
 
     /// Watches the Services of rule providers and underlay controllers.
@@ -167,12 +153,9 @@ impl Watch<'_> {
         });
     }
 
-    /// Watches a kind in protobuf: one that may change thousands of times a second.
-    fn protobuf<K: Watchable + Indexed>(&self, tasks: &mut Tasks) {
-        self.protobuf_once::<K>(std::future::ready(()), tasks);
-    }
-
-    fn protobuf_once<K: Watchable + Indexed>(
+    /// Watches a kind in protobuf, once `wanted` completes: one that may change thousands of times a
+    /// second.
+    fn protobuf<K: Watchable + Indexed>(
         &self,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
