@@ -1,10 +1,7 @@
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::Path,
-};
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
-use tautline_latency_agent::{App, Config, identity};
+use tautline_latency_agent::{App, Config, boot_id};
 
 use super::ReportingArgs;
 use crate::{provider_args::client_files, run_until_shutdown};
@@ -25,7 +22,7 @@ pub(crate) struct LatencyArgs {
     /// This pod's address
     #[arg(long, env = "POD_IP", hide = true)]
     pod_ip: Option<IpAddr>,
-    /// Speed of the way out [default: of the interface with the default route]
+    /// Speed of the way out [default: unknown]
     #[arg(long, value_name = "BITS")]
     nic_bits_per_second: Option<u64>,
     /// Send and take throughput tests, one a minute at the most
@@ -47,13 +44,11 @@ fn config(args: LatencyArgs) -> Result<Config> {
     Ok(Config {
         token: args.reporting.token(),
         node: args.reporting.node,
-        boot_id: identity::boot_id()?,
+        boot_id: boot_id()?,
         advertise: args.advertise.or(by_pod),
         listen: args.listen,
         admin: args.reporting.admin,
-        nic_bits_per_second: args
-            .nic_bits_per_second
-            .unwrap_or_else(|| identity::nic_bits_per_second(Path::new("/"))),
+        nic_bits_per_second: args.nic_bits_per_second.unwrap_or_default(),
         providers: args.reporting.providers,
         tls: client_files(args.reporting.tls),
         throughput_tests: args.throughput_tests,
@@ -84,7 +79,7 @@ mod tests {
         assert_eq!(given.advertise.unwrap().to_string(), "10.0.0.1:7");
         let by_pod = of(&["--pod-ip", "fd00::2", "--listen", "[::]:6000"]);
         assert_eq!(by_pod.advertise.unwrap().to_string(), "[fd00::2]:6000");
-        assert_eq!(by_pod.boot_id, identity::boot_id().unwrap());
+        assert_eq!(by_pod.boot_id, boot_id().unwrap());
         assert_eq!(of(&["--listen", "127.0.0.1:0"]).advertise, None);
     }
 

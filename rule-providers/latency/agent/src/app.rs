@@ -33,7 +33,7 @@ const MAX_BIND_ATTEMPTS: usize = 16;
 pub struct Config {
     /// The name of the agent's node. The provider may require proof that the agent runs there.
     pub node: String,
-    /// The id of the node's boot, as [`identity::boot_id`](crate::identity::boot_id) reads it.
+    /// The id of the node's boot, as [`boot_id`] reads it.
     pub boot_id: String,
     /// The address at which other agents reach this agent; `None`: the listening address.
     pub advertise: Option<SocketAddr>,
@@ -52,6 +52,13 @@ pub struct Config {
     pub token: Option<Token>,
     /// True if the agent starts and serves bandwidth tests, which transfer data over TCP.
     pub throughput_tests: bool,
+}
+
+/// Returns the boot ID of the kernel, which is a new UUID at each boot.
+pub fn boot_id() -> Result<String> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = std::fs::read_to_string(path).context(path)?;
+    Ok(id.trim().to_owned())
 }
 
 /// An agent whose ports are bound.

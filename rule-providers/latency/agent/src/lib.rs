@@ -17,7 +17,6 @@ mod clock;
 #[cfg(test)]
 mod dashboard_tests;
 mod echo;
-pub mod identity;
 mod in_flight;
 mod limit;
 mod measure;
@@ -32,7 +31,7 @@ mod targets;
 mod tcp;
 mod throughput;
 
-pub use app::{App, Config};
+pub use app::{App, Config, boot_id};
 use prometheus_client::registry::Registry;
 pub use tautline_agent_link::{Provider, Token};
 
