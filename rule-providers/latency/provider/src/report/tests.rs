@@ -7,13 +7,14 @@ use std::{
 };
 
 use serde_json::Value;
+use tautline_sdk::Compliance;
 
 use super::{
     facts::{NodeZone, ReportSource},
     *,
 };
 use crate::rules::{
-    hysteresis::{Bounds, Level},
+    hysteresis::Bounds,
     pair_state::{ActivePair, Quantity},
 };
 
@@ -312,7 +313,7 @@ fn the_worst_pairs_come_first() {
         ]
     );
     let mut judged = world.demands[0].clone();
-    judged.level = Some(Level::Violation);
+    judged.level = Some(Compliance::Violation);
     let steady = World {
         demands: vec![judged],
         ..World::of(&[]).measured("a", "b", 12_000, 15_000)

@@ -123,11 +123,8 @@ impl TopPair {
 fn compliance(rtt: EffectiveRtt, active: &ActivePair) -> Compliance {
     match (rtt.basis, rtt.rtt_micros) {
         (Basis::Unreachable, _) => Compliance::Violation,
-        (Basis::Measured, Some(micros)) => {
-            let level = active.level.unwrap_or(active.bounds.level(micros));
-            level.into()
-        }
-        (Basis::Same | Basis::Configured, Some(micros)) => active.bounds.level(micros).into(),
+        (Basis::Measured, Some(micros)) => active.level.unwrap_or(active.bounds.level(micros)),
+        (Basis::Same | Basis::Configured, Some(micros)) => active.bounds.level(micros),
         _ => Compliance::Error,
     }
 }

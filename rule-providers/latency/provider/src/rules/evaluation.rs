@@ -8,7 +8,7 @@ use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError};
 
 use super::{
     context::{RuleContext, measuring_deadline},
-    hysteresis::{Bounds, Level},
+    hysteresis::Bounds,
     pair_state::{PairRule, PairStates, Quantity},
 };
 use crate::{
@@ -23,7 +23,7 @@ const PROBE_SAMPLES: u32 = 5;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PairEvaluation {
-    Level(Level, u64, &'static str),
+    Level(Compliance, u64, &'static str),
     /// The pair is unreachable, which is a Violation and worse than any time.
     Unreachable,
     Error(String),
@@ -109,7 +109,7 @@ pub(crate) async fn evaluate(
             if matches!(&pair.measurement, Measurement::Fresh(s) if s.connect) {
                 reason += " by TCP connect";
             }
-            if level == Level::Limit
+            if level == Compliance::Limit
                 && bounds.level(micros) > level
                 && let Measurement::Fresh(stats) = &pair.measurement
             {
@@ -122,7 +122,7 @@ pub(crate) async fn evaluate(
             if matches!(&pair.measurement, Measurement::Fresh(s) if s.asymmetric) {
                 reason += ", the directions differ by over 20 %";
             }
-            Evaluation::new(level.into(), reason)
+            Evaluation::new(level, reason)
         }
         PairEvaluation::Unreachable => {
             Evaluation::violation(format!("no way between {a} and {b}: echoes are lost"))

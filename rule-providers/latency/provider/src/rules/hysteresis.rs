@@ -13,23 +13,6 @@ pub struct Bounds {
     pub limit: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    Compliant,
-    Limit,
-    Violation,
-}
-
-impl From<Level> for Compliance {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Compliant => Self::Compliant,
-            Level::Limit => Self::Limit,
-            Level::Violation => Self::Violation,
-        }
-    }
-}
-
 impl Bounds {
     pub(crate) fn of_rule(rule: &Rule) -> Result<Self, ProviderError> {
         Ok(Self {
@@ -38,20 +21,20 @@ impl Bounds {
         })
     }
 
-    pub(crate) fn level(self, micros: u64) -> Level {
+    pub(crate) fn level(self, micros: u64) -> Compliance {
         self.scaled_level(micros, 10)
     }
 
-    fn scaled_level(self, micros: u64, tenths: u64) -> Level {
+    fn scaled_level(self, micros: u64, tenths: u64) -> Compliance {
         let above = |bound: Option<u64>| {
             bound.is_some_and(|b| micros.saturating_mul(10) > b.saturating_mul(tenths))
         };
         if above(self.limit) {
-            Level::Violation
+            Compliance::Violation
         } else if above(self.request) {
-            Level::Limit
+            Compliance::Limit
         } else {
-            Level::Compliant
+            Compliance::Compliant
         }
     }
 }
@@ -61,14 +44,22 @@ impl Bounds {
 /// exceptions: Compliant needs all windows, and a new Violation needs three windows and is Limit
 /// until then. Otherwise the level gets worse if the last three windows are all worse, and better
 /// if they are all better by a tenth of the bound.
-pub(crate) fn next_level(before: Option<Level>, windows: &[u64], bounds: Bounds) -> Option<Level> {
+pub(crate) fn next_level(
+    before: Option<Compliance>,
+    windows: &[u64],
+    bounds: Bounds,
+) -> Option<Compliance> {
     let newest = *windows.first()?;
     let (Some(before), Some(last)) = (before, windows.get(..3)) else {
         let level = bounds.level(newest);
-        let doubt = windows.iter().any(|w| bounds.level(*w) > Level::Compliant);
+        let doubt = windows
+            .iter()
+            .any(|w| bounds.level(*w) > Compliance::Compliant);
         return Some(match level {
-            Level::Compliant if doubt => Level::Limit,
-            Level::Violation if windows.len() < 3 && before != Some(level) => Level::Limit,
+            Compliance::Compliant if doubt => Compliance::Limit,
+            Compliance::Violation if windows.len() < 3 && before != Some(level) => {
+                Compliance::Limit
+            }
             level => level,
         });
     };
@@ -81,7 +72,7 @@ pub(crate) fn next_level(before: Option<Level>, windows: &[u64], bounds: Bounds)
 
 #[cfg(test)]
 mod tests {
-    use Level::{Compliant, Limit, Violation};
+    use Compliance::{Compliant, Limit, Violation};
     use proptest::prelude::*;
 
     use super::*;
@@ -135,7 +126,7 @@ mod tests {
         (bound(), bound()).prop_map(|(request, limit)| Bounds { request, limit })
     }
 
-    fn any_level() -> impl Strategy<Value = Option<Level>> {
+    fn any_level() -> impl Strategy<Value = Option<Compliance>> {
         proptest::option::of(prop_oneof![Just(Compliant), Just(Limit), Just(Violation)])
     }
 

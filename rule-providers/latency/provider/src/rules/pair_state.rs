@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tautline_sdk::Compliance;
 
-use super::hysteresis::{Bounds, Level, next_level};
+use super::hysteresis::{Bounds, next_level};
 
 const MAX_STATES: usize = 100_000;
 const STATE_RETENTION: Duration = Duration::from_secs(3_600);
@@ -36,7 +37,7 @@ struct Key {
 
 #[derive(Clone, Debug)]
 struct PairState {
-    level: Option<Level>,
+    level: Option<Compliance>,
     /// The time as last reported, in microseconds.
     reported: u64,
     evaluated: Instant,
@@ -64,7 +65,7 @@ pub struct ActivePair {
     pub b: String,
     pub quantity: Quantity,
     pub bounds: Bounds,
-    pub level: Option<Level>,
+    pub level: Option<Compliance>,
 }
 
 impl PairRule<'_> {
@@ -116,7 +117,7 @@ impl PairStates {
     /// Updates and returns the level by the windows, newest first, and the time to report in
     /// microseconds, which changes only with the level or by over a tenth, so that reasons are
     /// stable.
-    pub(crate) fn update(&self, pair: PairRule<'_>, windows: &[u64]) -> Option<(Level, u64)> {
+    pub(crate) fn update(&self, pair: PairRule<'_>, windows: &[u64]) -> Option<(Compliance, u64)> {
         let newest = *windows.first()?;
         let mut states = self.0.lock();
         let Some(state) = states.get_mut(&pair.key()) else {
@@ -195,15 +196,18 @@ mod tests {
         states.evaluated(rule("a", "b"), Instant::now());
         let update = |windows: &[u64]| states.update(rule("b", "a"), windows);
         assert_eq!(update(&[]), None);
-        assert_eq!(update(&[900]), Some((Level::Compliant, 900)));
-        assert_eq!(update(&[980, 900]), Some((Level::Compliant, 900)));
-        assert_eq!(update(&[995, 980, 900]), Some((Level::Compliant, 995)));
-        assert_eq!(update(&[1_010, 1_005, 1_002]), Some((Level::Limit, 1_010)));
+        assert_eq!(update(&[900]), Some((Compliance::Compliant, 900)));
+        assert_eq!(update(&[980, 900]), Some((Compliance::Compliant, 900)));
+        assert_eq!(update(&[995, 980, 900]), Some((Compliance::Compliant, 995)));
+        assert_eq!(
+            update(&[1_010, 1_005, 1_002]),
+            Some((Compliance::Limit, 1_010))
+        );
         states.reset(rule("a", "b"));
-        assert_eq!(update(&[950]), Some((Level::Compliant, 950)));
+        assert_eq!(update(&[950]), Some((Compliance::Compliant, 950)));
         assert_eq!(
             states.update(rule("a", "c"), &[2_000]),
-            Some((Level::Limit, 2_000))
+            Some((Compliance::Limit, 2_000))
         );
     }
 
@@ -216,14 +220,14 @@ mod tests {
         };
         states.evaluated(rule("a", "b"), start);
         let bad = states.update(rule("a", "b"), &[2_000; 3]);
-        assert_eq!(bad, Some((Level::Limit, 2_000)));
+        assert_eq!(bad, Some((Compliance::Limit, 2_000)));
         assert_eq!(
             level_after(MIN_DEMAND),
-            Level::Limit,
+            Compliance::Limit,
             "a tenth better it is not"
         );
-        assert_eq!(level_after(MIN_DEMAND * 2), Level::Limit);
-        assert_eq!(level_after(MIN_DEMAND * 10), Level::Compliant);
+        assert_eq!(level_after(MIN_DEMAND * 2), Compliance::Limit);
+        assert_eq!(level_after(MIN_DEMAND * 10), Compliance::Compliant);
     }
 
     #[test]
@@ -280,7 +284,7 @@ mod tests {
             b: "b".to_owned(),
             quantity: Quantity::Latency,
             bounds: rule.bounds,
-            level: Some(Level::Compliant),
+            level: Some(Compliance::Compliant),
         };
         assert_eq!(early, [expected]);
         assert_eq!(active(start + MIN_DEMAND), []);
