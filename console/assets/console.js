@@ -12,45 +12,18 @@
     localStorage.setItem("theme", next);
   });
 })();
-// The server's events are triggers of the live part. A browser has six connections to a server, so a
-// tab that is not seen has none.
+// The live part shows itself again every few seconds, while the tab is seen.
 (() => {
-  const RETRY_MS = 2000;
-  let source = null;
-  const close = () => {
-    if (source) source.close();
-    source = null;
-  };
-  const connect = () => {
-    const main = document.querySelector("main[data-events]");
-    if (!main || document.visibilityState === "hidden") return close();
-    if (source) return;
-    source = new EventSource("/events");
-    source.onopen = () => document.documentElement.classList.remove("offline");
-    source.onerror = () => {
-      document.documentElement.classList.add("offline");
-      // Otherwise the browser tries again by itself.
-      if (source && source.readyState === EventSource.CLOSED) {
-        close();
-        setTimeout(connect, RETRY_MS);
-      }
-    };
-    for (const name of main.dataset.events.split(" ")) {
-      source.addEventListener(name, () => {
-        const live = document.getElementById("live");
-        if (live) htmx.trigger(live, `console:${name}`);
-      });
-    }
-  };
+  const AGAIN_MS = 5000;
   const again = () => {
-    close();
-    connect();
+    const live = document.getElementById("live");
+    if (live && document.visibilityState !== "hidden") htmx.trigger(live, "console:again");
   };
-  document.addEventListener("DOMContentLoaded", connect);
-  document.addEventListener("visibilitychange", connect);
-  document.addEventListener("htmx:historyRestore", again);
-  window.addEventListener("pagehide", close);
-  window.addEventListener("pageshow", (event) => event.persisted && again());
+  const offline = (is) => document.documentElement.classList.toggle("offline", is);
+  setInterval(again, AGAIN_MS);
+  document.addEventListener("visibilitychange", again);
+  document.addEventListener("htmx:sendError", () => offline(true));
+  document.addEventListener("htmx:beforeSwap", () => offline(false));
 })();
 // A live part that shows itself again keeps the focus and the scrolled tables, and waits while
 // something is dragged or text is selected.

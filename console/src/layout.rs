@@ -21,20 +21,12 @@ const MAX_PROBLEM_CHARS: usize = 1000;
 /// policy forbids both.
 const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
 
-/// Returns the events of `console.js` that refresh the live part of the page.
-fn triggers(live: &[&str]) -> String {
-    let names: Vec<String> = live.iter().map(|name| format!("console:{name}")).collect();
-    match names.as_slice() {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    }
-}
-
-/// Renders the page with the title and the address `here`; the events `live` refresh its content.
+/// Renders the page with the title and the address `here`; `console.js` refreshes its content if
+/// `is_live`.
 pub(crate) fn document(
     console: &Console,
     (title, here): (&str, &str),
-    live: &[&str],
+    is_live: bool,
     content: &Markup,
     footer: &Markup,
 ) -> Markup {
@@ -69,9 +61,9 @@ pub(crate) fn document(
                     span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
                     button #theme type="button" aria-label="Change between dark and light" { "◐" }
                 }
-                main #main tabindex="-1" data-events=[(!live.is_empty()).then(|| live.join(" "))] {
+                main #main tabindex="-1" {
                     h1 { (title) }
-                    div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(live)) {
+                    div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(if is_live { "console:again" } else { "none" }) {
                         @if !missing.is_empty() {
                             p .note role="status" { "Not complete yet: waiting for " (missing.join(", ")) }
                         }

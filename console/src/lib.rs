@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! source: a cluster or manifests ──▶ page: view ──▶ HTML, or JSON with ?format=json
-//! watches ──▶ server-sent events: the kinds that have changed ──▶ htmx replaces the live part
+//! every few seconds, while the tab is seen ──▶ htmx replaces the live part
 //! ```
 
 #![warn(missing_docs)]
@@ -11,7 +11,6 @@
 mod admin;
 mod console;
 mod draw;
-mod events;
 mod form;
 mod inspections;
 mod layout;

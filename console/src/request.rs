@@ -18,7 +18,7 @@ use tautline_runtime::{
 use crate::{
     Console,
     draw::{clean, cleaned_texts},
-    events, layout,
+    layout,
     links::link,
 };
 
@@ -43,6 +43,8 @@ pub(crate) type PageResult<T = HttpResponse> = Result<T, PageError>;
 
 /// The maximum length of a query. A longer one would be repeated in each link of the page.
 const MAX_QUERY_BYTES: usize = 16 << 10;
+/// The prefix of the query's fields with weights of rules, which sliders set.
+pub(crate) const WEIGHT_PREFIX: &str = "weight.";
 /// The limit for a text: an error, or a value in JSON.
 const MAX_TEXT_CHARS: usize = 2000;
 const HTML: &str = "text/html; charset=utf-8";
@@ -144,12 +146,12 @@ impl PageRequest {
     }
 
     /// Returns the view as a page or as JSON. `command` prints the same data; it lacks `tautline` and
-    /// the arguments that select the cluster. The events `live` of [`crate::events`] refresh the page.
+    /// the arguments that select the cluster. The page refreshes itself unless sliders are moved, which
+    /// must not be replaced.
     pub(crate) fn respond<V: Serialize>(
         &self,
         title: &str,
         command: &str,
-        live: &[&str],
         view: &V,
         render: impl FnOnce(&V) -> Markup,
     ) -> PageResult {
@@ -167,7 +169,11 @@ impl PageRequest {
             }
         };
         let place = (title, &*here);
-        let page = layout::document(&self.console, place, live, &render(view), &footer);
+        let is_live = !self
+            .query
+            .keys()
+            .any(|name| name.starts_with(WEIGHT_PREFIX));
+        let page = layout::document(&self.console, place, is_live, &render(view), &footer);
         Ok(http::respond(200, HTML, page.0))
     }
 }
@@ -212,7 +218,7 @@ impl PageError {
         let place = (title, here.unwrap_or("/"));
         let content = html! { p .error role="alert" { (text) } };
         // As a live part, it is replaced by the page once that can be shown again.
-        let page = layout::document(console, place, &[events::TICKS], &content, &html! {});
+        let page = layout::document(console, place, true, &content, &html! {});
         http::respond(status, HTML, page.0)
     }
 }

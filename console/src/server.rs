@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use http_body_util::{Either, Full};
 use hyper::{
-    Method, Request, Response,
-    body::Bytes,
+    Method, Request,
     header::{HOST, HeaderValue},
     http::{request::Parts, uri::Authority},
 };
@@ -15,7 +13,7 @@ use tautline_runtime::http::{self, Body, HttpResponse, Limits, Port, PortMetrics
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Console, events, pages};
+use crate::{Console, pages};
 
 /// The maximum size of a request. Browsers do not send larger ones.
 const LARGEST_REQUEST_BYTES: usize = 64 << 10;
@@ -52,28 +50,18 @@ pub async fn serve(
         async move { answer(&console, &request.into_parts().0).await }
     };
     let port = Port::new(limits, LARGEST_REQUEST_BYTES, PortMetrics::default());
-    // The stop does not wait for streams of events, which never end by themselves.
-    let never = CancellationToken::new();
-    tokio::select! {
-        result = http::serve(listener, None, handle, port, never) => result,
-        () = stop.cancelled() => Ok(()),
-    }
+    http::serve(listener, None, handle, port, stop).await
 }
 
-/// Returns the answer to a request: an asset, the stream of events, or a page.
-pub(crate) async fn answer(
-    console: &Arc<Console>,
-    request: &Parts,
-) -> Response<Either<Full<Bytes>, events::Body>> {
+/// Returns the answer to a request: an asset or a page.
+pub(crate) async fn answer(console: &Arc<Console>, request: &Parts) -> HttpResponse {
     let path = request.uri.path();
     let mut answer = if let Some(refusal) = refusal(request) {
-        refusal.map(Either::Left)
-    } else if path == "/events" {
-        events::answer(Arc::clone(console)).map(Either::Right)
+        refusal
     } else if let Some(name) = path.strip_prefix("/assets/") {
-        asset(name).map(Either::Left)
+        asset(name)
     } else {
-        pages::answer(console, &request.uri).await.map(Either::Left)
+        pages::answer(console, &request.uri).await
     };
     for (name, value) in HEADERS {
         let headers = answer.headers_mut();
@@ -144,17 +132,6 @@ mod tests {
         (address, stop.drop_guard())
     }
 
-    async fn read_until(stream: &mut TcpStream, text: &str) -> String {
-        let mut all = Vec::new();
-        let read = async {
-            while !String::from_utf8_lossy(&all).contains(text) {
-                assert!(stream.read_buf(&mut all).await.unwrap() > 0, "closed");
-            }
-        };
-        timeout(PATIENCE, read).await.unwrap();
-        String::from_utf8(all).unwrap()
-    }
-
     #[tokio::test]
     async fn half_sent_headers_and_silence_end_in_time() {
         let short = Duration::from_millis(50);
@@ -173,22 +150,6 @@ mod tests {
             assert!(ended.is_ok(), "{sent:?} is still open");
             assert!(rest.is_empty(), "{sent:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn streams_of_events_outlive_the_time_of_other_answers() {
-        let limits = Limits {
-            response: Duration::from_millis(1),
-            idle: Some(Duration::from_millis(1)),
-            ..Limits::default()
-        };
-        let (address, _stop) = start(limits).await;
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        // The first events come at once, the tick after 5 s.
-        let text = read_until(&mut stream, "event: tick").await;
-        assert!(text.contains("text/event-stream"), "{text}");
     }
 
     fn status(method: &str, host: Option<&str>) -> Option<u16> {

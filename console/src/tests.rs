@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use http_body_util::{BodyExt, Either, Full};
-use hyper::body::Bytes;
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 use tautline_api::manifest::{self, Item};
+use tautline_runtime::http::HttpResponse;
 
 use crate::{
     Console,
@@ -75,13 +75,10 @@ pub(crate) fn console(yaml: &str, source: FakeSource) -> Console {
 }
 
 /// The response to a GET.
-async fn response(console: &Arc<Console>, uri: &str) -> hyper::Response<Full<Bytes>> {
+async fn response(console: &Arc<Console>, uri: &str) -> HttpResponse {
     let request = hyper::Request::get(uri).header("host", "localhost");
     let request = request.body(()).unwrap().into_parts().0;
-    answer(console, &request).await.map(|body| match body {
-        Either::Left(body) => body,
-        Either::Right(_) => panic!("a stream of events"),
-    })
+    answer(console, &request).await
 }
 
 /// The status and body of a page.

@@ -18,7 +18,7 @@ use tautline_api::{
 use crate::{
     console::{lists, quote},
     draw::{self, Count, badge, counts},
-    events, form, links,
+    form, links,
     request::{PageRequest, PageResult},
     table::{Window, column, name, number, table, text},
 };
@@ -111,8 +111,7 @@ fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
 pub(super) fn page(request: &PageRequest) -> PageResult {
     let filter = Filter::new(request)?;
     let view = view(request, &filter, Timestamp::now())?;
-    let live = [events::BINDINGS];
-    request.respond("Bindings", &filter.command(), &live, &view, |view| {
+    request.respond("Bindings", &filter.command(), &view, |view| {
         render(view, &filter, request)
     })
 }

@@ -18,7 +18,7 @@ use crate::{
     admin,
     console::lists,
     draw::{self, clean, error_line, not_known, state},
-    events, form, links,
+    form, links,
     request::{PageRequest, PageResult},
     table::{Window, name, number, table, text},
 };
@@ -127,9 +127,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
         "Decisions"
     };
     let command = "explain NAMESPACE/POD";
-    request.respond(title, command, &[events::TICKS], &view, |view| {
-        render(view, request, now)
-    })
+    request.respond(title, command, &view, |view| render(view, request, now))
 }
 
 /// Returns whether a pod has no node and may get one.

@@ -17,7 +17,6 @@ use crate::{
     admin::{MAX_NODES_WITH_USE, gpu_uses},
     console::lists,
     draw::{cards_of, clean, key, not_known, problems, share, state},
-    events,
     inspections::{Figures, Inspected},
     request::{PageRequest, PageResult, redirect},
     table::{Window, column, name, number, table, text},
@@ -110,8 +109,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
         warning_count: inspected.warning_count,
         inspected: &inspected,
     };
-    let live = [events::TICKS];
-    request.respond("GPU", filter.command(), &live, &view, |view| {
+    request.respond("GPU", filter.command(), &view, |view| {
         render(view, &filter, request)
     })
 }

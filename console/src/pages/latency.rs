@@ -17,7 +17,6 @@ use self::{
 use crate::{
     console::quote,
     draw::clean,
-    events,
     request::{PageRequest, PageResult, redirect},
 };
 
@@ -33,9 +32,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
             format!("latency matrix --zone {zone}")
         }
     };
-    request.respond("Latency", &command, &[events::TICKS], &view, |view| {
-        render(view, request)
-    })
+    request.respond("Latency", &command, &view, |view| render(view, request))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{
     Console, admin,
     console::lists,
     draw::{self, cards_of},
-    events, links,
+    links,
     request::{PageRequest, PageResult},
 };
 
@@ -50,13 +50,7 @@ impl Overview {
 pub(super) async fn page(request: &PageRequest) -> PageResult {
     let now = Timestamp::now();
     let view = overview(&request.console, now).await;
-    let live = [
-        events::NODES,
-        events::POLICIES,
-        events::BINDINGS,
-        events::TICKS,
-    ];
-    request.respond("Overview", "doctor", &live, &view, |view| render(view, now))
+    request.respond("Overview", "doctor", &view, |view| render(view, now))
 }
 
 async fn overview(console: &Console, now: Timestamp) -> Overview {

@@ -9,7 +9,7 @@ mod rules;
 use maud::{Markup, html};
 
 use crate::{
-    events, form, links,
+    form, links,
     request::{PageRequest, PageResult},
 };
 
@@ -24,7 +24,6 @@ const LISTS: [(&str, &str, &str); 3] = [
 pub(super) fn page(request: &PageRequest) -> PageResult {
     let choices = LISTS.map(|list| (list.0, list));
     let (list, _, command) = request.choice("list", &choices)?.unwrap_or(LISTS[0]);
-    let live = [events::POLICIES, events::BINDINGS];
     let fields = html! {
         (form::hidden("list", list))
         (form::text("Namespace", "namespace", request.field("namespace")))
@@ -45,17 +44,17 @@ pub(super) fn page(request: &PageRequest) -> PageResult {
         "policies" => {
             let view = policy::view(request)?;
             let render = |v: &_| around(policy::render(v, request));
-            request.respond("Policies", command, &live, &view, render)
+            request.respond("Policies", command, &view, render)
         }
         "providers" => {
             let view = providers::view(request)?;
             let render = |v: &_| around(providers::render(v, request));
-            request.respond("Policies", command, &live, &view, render)
+            request.respond("Policies", command, &view, render)
         }
         _ => {
             let view = offers::view(request)?;
             let render = |v: &_| around(offers::render(v, request));
-            request.respond("Policies", command, &live, &view, render)
+            request.respond("Policies", command, &view, render)
         }
     }
 }

@@ -4,7 +4,7 @@ import net from "node:net";
 import os from "node:os";
 
 const METHODS = ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
-const PATHS = ["/", "/decisions", "/bindings", "/gpu", "/latency", "/policies", "/events", "/assets/console.css", "/absent"];
+const PATHS = ["/", "/decisions", "/bindings", "/gpu", "/latency", "/policies", "/assets/console.css", "/absent"];
 
 function request(url, method, headers) {
   return new Promise((done, fail) => {

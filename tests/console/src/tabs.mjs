@@ -1,4 +1,4 @@
-// A browser has six connections to a server: tabs that are not seen must not hold them.
+// Tabs that are not seen ask for nothing; one that is seen again is live.
 import { Tab } from "./browser.mjs";
 
 const TABS = 8;

@@ -15,7 +15,7 @@ use crate::{
     admin::decisions,
     console::quote,
     draw::{badge, clean_text as clean, or_problem},
-    events, links,
+    links,
     request::{PageError, PageRequest, PageResult},
     table::{column, name, number, table, text},
 };
@@ -79,8 +79,7 @@ pub(in super::super) async fn page(
     let view = view(&request.console, namespace, name).await?;
     let title = format!("Binding {name}");
     let command = format!("describe binding {} -n {}", quote(name), quote(namespace));
-    let live = [events::BINDINGS, events::TICKS];
-    request.respond(&title, &command, &live, &view, render)
+    request.respond(&title, &command, &view, render)
 }
 
 async fn view(console: &Console, namespace: &str, name: &str) -> PageResult<View> {

@@ -20,7 +20,7 @@ use crate::{
     admin::{self, Rounds},
     console::{lists, quote},
     draw::{self, clean, joined, or_problem},
-    events, form, links,
+    form, links,
     request::{PageRequest, PageResult},
     table::{name, number, table, text},
 };
@@ -73,23 +73,7 @@ pub(in super::super) async fn page(
     let name = format!("{namespace}/{pod}");
     let title = clean(&format!("Pod {name}"), 300);
     let command = clean(&format!("explain {}", quote(&name)), 600);
-    let live = live(request, &view);
-    request.respond(&title, &command, live, &view, |view| {
-        render(view, request, now)
-    })
-}
-
-/// Returns the events that refresh the page. There are none while the user moves sliders, as these
-/// must not be replaced, and none for a pod with a node, which gets no new round.
-fn live(request: &PageRequest, view: &View) -> &'static [&'static str] {
-    let mut fields = request.query.keys();
-    let is_what_if = fields.any(|name| name.starts_with(what_if::PREFIX));
-    let is_over = view.state.node.is_some() && view.round.is_some();
-    if is_what_if || is_over {
-        &[]
-    } else {
-        &[events::TICKS]
-    }
+    request.respond(&title, &command, &view, |view| render(view, request, now))
 }
 
 async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<View> {

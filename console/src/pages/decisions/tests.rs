@@ -165,7 +165,7 @@ async fn other_weights_give_another_order() {
     let (_, page) = get(&console, &uri).await;
     assert!(page.contains("what-if"), "{page}");
     assert!(
-        !page.contains("console:tick"),
+        !page.contains("console:again"),
         "a slider in use is not replaced"
     );
     let (status, text) = get(&console, &format!("{PAGE}?weight.web.latency=x")).await;

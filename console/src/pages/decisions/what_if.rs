@@ -8,7 +8,7 @@ use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
 use crate::{
     form,
     links::link,
-    request::{PageRequest, PageResult},
+    request::{PageRequest, PageResult, WEIGHT_PREFIX},
     table::{name, number, table},
 };
 
@@ -18,8 +18,6 @@ const MAX_WEIGHT: u32 = 1000;
 const MAX_SHOWN_NODES: usize = 10;
 /// The maximum number of sliders. Rules without costs have no slider.
 const MAX_SLIDERS: usize = 16;
-/// The prefix of the query's fields with weights.
-pub(super) const PREFIX: &str = "weight.";
 
 /// The order with the weights of the query, compared with the recorded one.
 #[derive(Debug, Serialize)]
@@ -58,7 +56,7 @@ pub(super) struct Moved {
 
 /// Returns the name of the query's field with a rule's weight.
 fn field(rule: &RuleRecord) -> String {
-    format!("{PREFIX}{}.{}", rule.offer, rule.rule)
+    format!("{WEIGHT_PREFIX}{}.{}", rule.offer, rule.rule)
 }
 
 fn weight(request: &PageRequest, rule: &RuleRecord) -> PageResult<u32> {
@@ -153,7 +151,7 @@ pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
     if what_if.weights.is_empty() {
         return html! {};
     }
-    let others = || request.fields(|name| !name.starts_with(PREFIX));
+    let others = || request.fields(|name| !name.starts_with(WEIGHT_PREFIX));
     html! {
         h2 { "What if the weights were others?" }
         p .dim {

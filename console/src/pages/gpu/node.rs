@@ -13,7 +13,6 @@ use crate::{
     admin::gpu_uses,
     console::quote,
     draw::{clean, problems},
-    events,
     inspections::{MAX_WARNINGS, clean_warning},
     links,
     request::{PageError, PageRequest, PageResult},
@@ -86,9 +85,7 @@ pub(in super::super) async fn page(request: &PageRequest, name: &str) -> PageRes
     };
     let title = format!("GPU of {name}");
     let command = format!("gpu top --node {}", quote(name));
-    request.respond(&title, &command, &[events::TICKS], &view, |view| {
-        render(view, request)
-    })
+    request.respond(&title, &command, &view, |view| render(view, request))
 }
 
 fn find<'a, 'n>(

@@ -13,7 +13,6 @@ use crate::{
     admin::{Missing, latency_report},
     console::quote,
     draw::{badge, state},
-    events,
     links::{self, link},
     request::{PageError, PageRequest, PageResult},
     table::{name, number, table, text},
@@ -54,7 +53,7 @@ pub(in super::super) async fn page(request: &PageRequest, from: &str, to: &str) 
     let [from, to] = ends.map(|end| &end.node);
     let title = format!("{from} – {to}");
     let command = format!("latency pair {} {}", quote(from), quote(to));
-    request.respond(&title, &command, &[events::TICKS], &view, render)
+    request.respond(&title, &command, &view, render)
 }
 
 impl View {
