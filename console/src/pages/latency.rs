@@ -4,7 +4,6 @@
 mod limit;
 mod network;
 pub(super) mod pair;
-mod plot;
 mod render;
 mod scope;
 mod tiles;

@@ -8,7 +8,6 @@ use tautline_latency::report::{
     words,
 };
 
-use super::plot;
 use crate::{
     admin::{Missing, latency_report},
     console::quote,
@@ -103,7 +102,6 @@ fn render(view: &View) -> Markup {
         p { a href="/latency" { "All zones" } @for end in [&report.from, &report.to] { " · " (end_link(end)) } }
         p .lead { b { (words::figure_and_basis(report.effective)) } }
         p { span .dim { "Why: " } (words::why(report)) "." }
-        (plot::render(report))
         @if !report.directions.is_empty() {
             h2 { "Both directions" }
             (directions(view))
