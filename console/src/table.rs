@@ -97,7 +97,7 @@ pub(crate) fn frame<'a>(
 }
 
 /// The number of rows on a page.
-pub(crate) const ROWS_PER_PAGE: usize = 100;
+const ROWS_PER_PAGE: usize = 100;
 
 /// One page of a list.
 #[derive(Debug, Serialize)]

@@ -5,15 +5,10 @@ use tautline_core::planning::{MAX_NORMALIZED_COST, RuleScale};
 use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 
 use super::pod_state::Excluded;
-use crate::{
-    draw::{self, clean},
-    table::ROWS_PER_PAGE,
-};
+use crate::draw::{self, clean};
 
 /// The highest level of a scaled cost; the lowest is 0.
 pub(super) const MAX_COST_LEVEL: u64 = 10;
-/// The maximum number of parts in the map of all nodes.
-const MAX_MAP_PARTS: usize = 100;
 /// The limit for a provider's text, enough for two names of nodes and two figures.
 const MAX_DETAIL_CHARS: usize = 100;
 const MAX_REASON_CHARS: usize = 90;
@@ -71,8 +66,6 @@ pub(super) enum CellState {
     NoCost,
     /// The provider gave no answer.
     NoAnswer,
-    /// The node was not in the request.
-    NotAsked,
 }
 
 /// The record of a round, with its plan and the present state of the cluster.
@@ -149,51 +142,6 @@ impl Decision<'_> {
             }
         }
     }
-
-    /// Returns for each column all nodes in their order, joined to at most [`MAX_MAP_PARTS`] parts
-    /// of equal length; empty if the table shows all nodes on one page.
-    pub fn map(&self, columns: &[usize]) -> Vec<MapRow> {
-        let total = self.record.nodes.len() + self.excluded.len();
-        if total <= ROWS_PER_PAGE {
-            return Vec::new();
-        }
-        let parts = MAX_MAP_PARTS.min(total);
-        let bounds = |part: usize| (part * total / parts, (part + 1) * total / parts);
-        let row = |rule: &usize| MapRow {
-            rule: self.record.rules[*rule].rule.clone(),
-            parts: (0..parts)
-                .map(|part| self.part(*rule, bounds(part)))
-                .collect(),
-        };
-        columns.iter().map(row).collect()
-    }
-
-    fn part(&self, rule: usize, (start, end): (usize, usize)) -> CellState {
-        let (mut levels, mut costs, mut refused, mut silent) = (0, 0, 0, 0);
-        for at in start..end.min(self.record.nodes.len()) {
-            match self.cell_state(at, rule) {
-                CellState::Scaled(level) => (levels, costs) = (levels + level, costs + 1),
-                CellState::Refused | CellState::NoCost => refused += 1,
-                CellState::NoAnswer | CellState::NotAsked => silent += 1,
-            }
-        }
-        let not_asked = (end - start) as u64 - costs - refused - silent;
-        let most = costs.max(refused).max(silent).max(not_asked);
-        match () {
-            () if most == costs => CellState::Scaled((levels + costs / 2) / costs.max(1)),
-            () if most == refused => CellState::Refused,
-            () if most == silent => CellState::NoAnswer,
-            () => CellState::NotAsked,
-        }
-    }
-}
-
-/// The states of one rule over all nodes.
-#[derive(Debug, Serialize)]
-pub(super) struct MapRow {
-    pub rule: String,
-    /// The most frequent state of the nodes in each part; a scaled cost is the mean of theirs.
-    pub parts: Vec<CellState>,
 }
 
 impl Row {

@@ -1,9 +1,9 @@
-//! Renders the matrix of a round's nodes and rules, and the map of all nodes.
+//! Renders the matrix of a round's nodes and rules.
 
 use maud::{Markup, html};
 
 use super::{
-    matrix::{Cell, CellState, MAX_COST_LEVEL, MapRow, Row, Verdict, cost_text},
+    matrix::{Cell, CellState, MAX_COST_LEVEL, Row, Verdict, cost_text},
     round::{Round, SHOWS},
 };
 use crate::{
@@ -16,7 +16,6 @@ pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
     html! {
         h2 { "Nodes and rules" }
         (legend())
-        (map(&round.map))
         nav .tabs aria-label="Nodes to show" {
             @for (value, _, text) in SHOWS {
                 @let shown = request.field("show").unwrap_or("all") == value;
@@ -48,58 +47,11 @@ fn legend() -> Markup {
     }
 }
 
-/// Renders a map of all nodes in their order, for rounds with more nodes than the table shows.
-fn map(rows: &[MapRow]) -> Markup {
-    // In units of the view box. Hatches need parts that are about as wide as they are high.
-    const PART_WIDTH: usize = 10;
-    const PART_HEIGHT: usize = 12;
-    html! {
-        @if !rows.is_empty() {
-            div .map {
-                @for (i, row) in rows.iter().enumerate() {
-                    div {
-                        span .dim { (row.rule) }
-                        svg viewBox={ "0 0 " (row.parts.len() * PART_WIDTH) " " (PART_HEIGHT) } preserveAspectRatio="none"
-                            role="img" aria-label={ "All nodes by rule " (row.rule) ", best first" } {
-                            defs {
-                                pattern id={ "hatch" (i) } width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
-                                    rect class="hatch-ground" width="6" height="6" {}
-                                    rect class="hatch-line" width="2" height="6" {}
-                                }
-                            }
-                            @for (x, length, state) in runs(&row.parts) {
-                                @match state {
-                                    CellState::Refused | CellState::NoCost => {
-                                        rect fill={ "url(#hatch" (i) ")" } x=(x * PART_WIDTH) width=(length * PART_WIDTH) height=(PART_HEIGHT) {}
-                                    }
-                                    state => rect class=(class(state)) x=(x * PART_WIDTH) width=(length * PART_WIDTH) height=(PART_HEIGHT) {},
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Joins equal neighbours to runs, each with its start, length and state.
-fn runs(parts: &[CellState]) -> Vec<(usize, usize, CellState)> {
-    let mut runs: Vec<(usize, usize, CellState)> = Vec::new();
-    for (x, state) in parts.iter().enumerate() {
-        match runs.last_mut() {
-            Some((_, length, last)) if last == state => *length += 1,
-            _ => runs.push((x, 1, *state)),
-        }
-    }
-    runs
-}
-
 fn class(state: CellState) -> String {
     match state {
         CellState::Scaled(level) => format!("l{level}"),
         CellState::Refused | CellState::NoCost => "refused".into(),
-        CellState::NoAnswer | CellState::NotAsked => "out".into(),
+        CellState::NoAnswer => "out".into(),
     }
 }
 

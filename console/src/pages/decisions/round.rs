@@ -9,7 +9,7 @@ use tautline_scheduler_extender::explain::{
 };
 
 use super::{
-    matrix::{Decision, MapRow, Row, cost_text, unit},
+    matrix::{Decision, Row, cost_text, unit},
     pod_state::Excluded,
     what_if::{WhatIf, recorded_ranks},
     why_not::WhyNot,
@@ -45,8 +45,6 @@ pub(super) struct Round {
     pub why_not: Option<WhyNot>,
     /// The names of the rules with a column.
     pub columns: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub map: Vec<MapRow>,
     pub nodes: Window<Row>,
     pub what_if: WhatIf,
     pub underlay: Option<UnderlayRecord>,
@@ -131,7 +129,6 @@ impl Round {
             reasons: reasons(record, excluded),
             why_not: node.map(|node| WhyNot::new(&decision, node.trim())),
             columns: names.collect(),
-            map: decision.map(&columns),
             nodes: Window::new(request, &rows, |at| {
                 match at.checked_sub(record.nodes.len()) {
                     None => decision.row(*at, &columns),

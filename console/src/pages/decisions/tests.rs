@@ -274,11 +274,6 @@ async fn five_thousand_nodes_take_less_than_200_kb() {
         assert_eq!(status, 200);
         assert!(page.len() < 200_000, "{uri}: {} bytes", page.len());
     }
-    let view = tests::json(&console, PAGE).await;
-    assert_eq!(
-        view["round"]["map"][0]["parts"].as_array().unwrap().len(),
-        100
-    );
 }
 
 #[tokio::test]
