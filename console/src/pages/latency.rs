@@ -16,13 +16,10 @@ use self::{
 use crate::{
     console::quote,
     draw::clean,
-    request::{PageRequest, PageResult, redirect},
+    request::{PageRequest, PageResult},
 };
 
 pub(super) async fn page(request: &PageRequest) -> PageResult {
-    if let Some(canonical) = limit::redirect(request)? {
-        return redirect(&canonical);
-    }
     let view = view(request).await?;
     let command = match &view.level {
         Level::Zones => "latency matrix".to_owned(),

@@ -37,15 +37,15 @@ async function keepsSelection(page) {
 }
 
 async function keepsDrag(page) {
-  const box = await page.locator("#lat-step").boundingBox();
+  const box = await page.locator("#weight-0").boundingBox();
   const y = box.y + box.height / 2;
   await reloads(page, async () => {
-    await page.mouse.move(box.x + box.width - 8, y);
+    await page.mouse.move(box.x + 8, y);
     await page.mouse.down();
     await page.mouse.move(box.x + box.width / 2, y);
   });
   await page.mouse.up();
-  await page.waitForURL(/limit=/, { timeout: 10_000 });
+  await page.waitForURL(/weight\./, { timeout: 10_000 });
   return [];
 }
 
@@ -55,13 +55,15 @@ export async function writing(browser, { url }) {
     const tab = await Tab.open(browser, 1280, "light");
     if (!browserMovesElements) await tab.page.addInitScript(() => delete Element.prototype.moveBefore);
     try {
-      for (const [path, selector] of [["/latency", "#lat-other input"], ["/decisions", "input[name=q]"]]) {
+      for (const [path, selector] of [["/latency", "#lat-limit input"], ["/decisions", "input[name=q]"]]) {
         await tab.visit(url + path);
         problems.push(...(await keepsText(tab.page, selector)).map((text) => `${text}${browserMovesElements ? "" : ", in an older browser"}`));
       }
       if (browserMovesElements) {
         await tab.visit(`${url}/latency`);
-        problems.push(...(await keepsSelection(tab.page)), ...(await keepsDrag(tab.page)));
+        problems.push(...(await keepsSelection(tab.page)));
+        await tab.visit(`${url}/decisions/vision/detector-0`);
+        problems.push(...(await keepsDrag(tab.page)));
       }
       problems.push(...(await tab.takeProblems()));
     } finally {

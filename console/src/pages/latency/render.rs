@@ -89,7 +89,7 @@ fn zones_link(request: &PageRequest, zone: &str, to: Option<&str>) -> String {
 
 fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup {
     html! {
-        (limit::form(request, view.limit_micros))
+        (limit::form(request))
         @if let Some(error) = &view.limit_error { p .error role="alert" { (error) } }
         (counted(view, network))
         @if let Some(nodes) = network.sampled_nodes {
