@@ -4,7 +4,6 @@ mod heat;
 mod matrix;
 mod pair;
 mod source;
-mod svg;
 mod top;
 
 use std::process::ExitCode;

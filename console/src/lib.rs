@@ -25,4 +25,5 @@ mod tests;
 
 pub use console::{Console, quote, watch};
 pub use links::link;
+pub use pages::latency_picture;
 pub use server::serve;

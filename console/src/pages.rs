@@ -7,6 +7,8 @@ mod latency;
 mod overview;
 mod policies;
 
+pub use self::latency::picture::picture as latency_picture;
+
 use std::{borrow::Cow, sync::Arc};
 
 use hyper::Uri;

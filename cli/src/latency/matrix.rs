@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use tautline_latency::report::MatrixReport;
 
-use super::{heat, source::SourceArgs, svg::svg};
+use super::{heat, source::SourceArgs};
 use crate::{
     EXIT_NO,
     output::{self, Output},
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         MatrixOutput::Table => output::print(Output::Table, &report, map)?,
         MatrixOutput::Json => output::print(Output::Json, &report, map)?,
         MatrixOutput::Yaml => output::print(Output::Yaml, &report, map)?,
-        MatrixOutput::Svg => output::write(&svg(&report))?,
+        MatrixOutput::Svg => output::write(&tautline_console::latency_picture(&report))?,
     }
     if report.is_empty() {
         note!(

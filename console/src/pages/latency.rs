@@ -4,6 +4,7 @@
 mod limit;
 mod network;
 pub(super) mod pair;
+pub(super) mod picture;
 mod render;
 mod scope;
 mod tiles;

@@ -154,6 +154,7 @@ fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
         limit: view.limit_micros,
         row: &row,
         tile: &tile,
+        is_sized: false,
     }
     .render()
 }

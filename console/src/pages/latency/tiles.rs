@@ -20,6 +20,8 @@ const MIN_NAMES: usize = 8;
 const MAX_NAMES_WITH_FIGURES: usize = 12;
 /// The limit for names; longer ones are cut.
 const MAX_NAME_CHARS: usize = 48;
+/// The limit for the text of a tile.
+const MAX_TIP_CHARS: usize = 2000;
 /// The width of a letter, in tenths of a pixel.
 const LETTER_TENTHS: usize = 74;
 const SCALE_STEPS: usize = 24;
@@ -33,6 +35,8 @@ pub(super) struct Tiles<'a> {
     pub row: &'a dyn Fn(usize) -> Option<String>,
     /// Returns the link of a tile.
     pub tile: &'a dyn Fn(usize, usize) -> Option<String>,
+    /// True if tiles have their size; otherwise the style sheet has it.
+    pub is_sized: bool,
 }
 
 /// Returns the number of names up to which the tiles fit on a page, by the longest of the names.
@@ -82,7 +86,7 @@ fn short_names(names: &[String]) -> Vec<String> {
 }
 
 /// The sizes of the matrix in pixels, and the names to show.
-struct Layout {
+pub(super) struct Layout {
     wide: usize,
     high: usize,
     left: usize,
@@ -93,8 +97,9 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(names: &[String]) -> Self {
-        let figures = names.len() <= MAX_NAMES_WITH_FIGURES;
+    /// Returns the layout of a matrix that shows its figures up to `most` names.
+    pub(super) fn new(names: &[String], most: usize) -> Self {
+        let figures = names.len() <= most;
         let names = short_names(names);
         let names: Vec<String> = names.iter().map(|n| clean(n, MAX_NAME_CHARS)).collect();
         let longest = names.iter().map(|name| name.chars().count()).max();
@@ -110,29 +115,41 @@ impl Layout {
             figures,
         }
     }
+
+    /// Returns the width and the height of the matrix, in pixels.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let count = self.names.len();
+        let width = self.left + count * self.wide + self.left / 2 + 8;
+        (width, self.top + count * self.high + 4)
+    }
 }
 
 impl Tiles<'_> {
     /// Renders the matrix. The links of tiles are for the mouse; a table below has the same pairs.
     pub(super) fn render(&self) -> Markup {
-        let layout = Layout::new(&self.report.names);
-        let count = layout.names.len();
-        let width = layout.left + count * layout.wide + layout.left / 2 + 8;
-        let height = layout.top + count * layout.high + 4;
+        let layout = Layout::new(&self.report.names, MAX_NAMES_WITH_FIGURES);
+        let (width, height) = layout.size();
         let scale = Scale::of(self.report);
         html! {
             div .scroll {
                 svg .lat-matrix width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) }
                     role="group" aria-label="Round-trip times, rows to columns" {
-                    (labels(&layout, self.row))
-                    g aria-hidden="true" {
-                        @for (i, row) in self.report.cells.iter().enumerate() {
-                            @for (j, cell) in row.iter().enumerate() { (self.tile(&layout, scale, (i, j), cell)) }
-                        }
-                    }
+                    (self.matrix(&layout, scale))
                 }
             }
             (self.legend(scale))
+        }
+    }
+
+    /// Renders the names and the tiles.
+    pub(super) fn matrix(&self, layout: &Layout, scale: Option<Scale>) -> Markup {
+        html! {
+            (labels(layout, self.row))
+            g aria-hidden="true" {
+                @for (i, row) in self.report.cells.iter().enumerate() {
+                    @for (j, cell) in row.iter().enumerate() { (self.tile(layout, scale, (i, j), cell)) }
+                }
+            }
         }
     }
 
@@ -157,12 +174,17 @@ impl Tiles<'_> {
         let far = if far { " far" } else { "" };
         let size = if layout.figures { "" } else { " small" };
         let text = marked_figure(effective);
+        let (wide, high) = self
+            .is_sized
+            .then_some((layout.wide - 2, layout.high - 2))
+            .unzip();
         let shape = html! {
-            rect class={ "t " (class(effective.basis)) (far) (size) } x=(x) y=(y) fill=[colour.map(Rgb::hex)] {}
+            rect class={ "t " (class(effective.basis)) (far) (size) } x=(x) y=(y) width=[wide] height=[high]
+                fill=[colour.map(Rgb::hex)] {}
             @if layout.figures || text == "x" {
                 text class=(ink) x=(x + layout.wide / 2) y=(y + layout.high / 2 + 4) { (text) }
             }
-            title { (words::cell(self.report, i, j, cell)) }
+            title { (clean(&words::cell(self.report, i, j, cell), MAX_TIP_CHARS)) }
         };
         html! {
             @match (self.tile)(i, j) {
