@@ -6,6 +6,7 @@ use kube::{Client, ResourceExt};
 use tautline_api::{
     ConstraintPolicyBinding, ConstraintPolicyOffer, constraint::Compliance, display::eviction_wait,
 };
+use tautline_console::source::{AdminAnswer, Component};
 use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Record;
 
@@ -14,14 +15,10 @@ use crate::{
     output::{self, Output},
     pod_name::PodName,
     render,
-    replicas::{Answer, ReplicaArgs},
+    replicas::ReplicaArgs,
     scope::{NamespaceArgs, Scope},
     table::plain,
 };
-
-/// The components whose pods run the extender: its own pods, or those of the chart's second
-/// scheduler.
-const EXTENDERS: [&str; 2] = ["tautline-extender", "tautline-scheduler"];
 
 #[derive(clap::Args)]
 #[command(
@@ -53,11 +50,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let named = args.pod.namespace(args.namespace.named())?;
     let namespace = &named.map_or_else(|| cluster.namespace(), str::to_owned);
     let path = format!("/explain/{namespace}/{name}");
-    let url = args.url.as_deref();
-    let answers = args.replicas.get(url, &EXTENDERS, &path).await?;
+    let (url, extenders) = (args.url.as_deref(), Component::Extender.app_names());
+    let answers = args.replicas.get(url, extenders, &path).await?;
     let (mut records, mut unknown) = (Vec::<Record>::new(), None);
-    for Answer { from, status, body } in answers {
-        match status.as_u16() {
+    for AdminAnswer { from, status, body } in answers {
+        match status {
             200 => {
                 let all: Vec<Record> = serde_json::from_slice(&body)
                     .with_context(|| format!("{from} returned no record"))?;

@@ -11,6 +11,7 @@ use hyper::{Request, StatusCode, header::HOST};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt, api::ListParams};
+use tautline_console::source::AdminAnswer;
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_runtime::error_text::error_text;
 
@@ -32,14 +33,6 @@ pub(crate) struct ReplicaArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
-/// The answer of one replica.
-pub(crate) struct Answer {
-    /// The replica's URL, or its pod and path.
-    pub from: String,
-    pub status: StatusCode,
-    pub body: Bytes,
-}
-
 impl ReplicaArgs {
     /// Returns the answers to a GET of `path` by `url`, or by every replica: the pods whose label
     /// `app.kubernetes.io/name` is one of `components`. It names replicas without an answer on
@@ -49,7 +42,7 @@ impl ReplicaArgs {
         url: Option<&str>,
         components: &[&str],
         path: &str,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<AdminAnswer>> {
         if let Some(url) = url.filter(|url| !url.is_empty()) {
             return Ok(vec![of_url(url, path).await?]);
         }
@@ -59,12 +52,13 @@ impl ReplicaArgs {
 }
 
 /// Returns the answer of one admin port to a GET of `path`.
-pub(crate) async fn of_url(url: &str, path: &str) -> Result<Answer> {
+pub(crate) async fn of_url(url: &str, path: &str) -> Result<AdminAnswer> {
     let from = format!("{}{path}", url.trim_end_matches('/'));
     let got = Http::default().get(&from).await;
     let (status, body) =
         got.context("leave out --url to ask every replica, through the API server")?;
-    Ok(Answer { from, status, body })
+    let status = status.as_u16();
+    Ok(AdminAnswer { from, status, body })
 }
 
 /// Returns the answers of every replica in the namespace, as [`ReplicaArgs::get`] does.
@@ -73,7 +67,7 @@ pub(crate) async fn of_pods(
     namespace: &str,
     components: &[&str],
     path: &str,
-) -> Result<Vec<Answer>> {
+) -> Result<Vec<AdminAnswer>> {
     let (answers, failed) = each_pod(client, namespace, components, (path, DEADLINE)).await?;
     for error in failed {
         note!("warning: {error}");
@@ -88,7 +82,7 @@ pub(crate) async fn each_pod(
     namespace: &str,
     components: &[&str],
     (path, deadline): (&str, Duration),
-) -> Result<(Vec<Answer>, Vec<String>)> {
+) -> Result<(Vec<AdminAnswer>, Vec<String>)> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
     let listed = pods
@@ -105,9 +99,9 @@ pub(crate) async fn each_pod(
     let calls = running.iter().map(async |pod| {
         let name = pod.name_any();
         let answer = forward(&pods, (&name, admin_port(pod)), path, deadline).await;
-        answer.map(|(status, body)| Answer {
+        answer.map(|(status, body)| AdminAnswer {
             from: format!("pod {name} {path}"),
-            status,
+            status: status.as_u16(),
             body,
         })
     });

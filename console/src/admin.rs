@@ -139,7 +139,7 @@ pub(crate) async fn gpu_uses(
 
 /// The reason why there is no report of the latency provider.
 #[derive(Debug)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// A named node or zone does not exist.
     Unknown(String),
     /// The provider did not answer, or has another version.
@@ -162,15 +162,25 @@ pub(crate) async fn latency_report<T: DeserializeOwned>(
     path: &str,
 ) -> Result<T, Missing> {
     let answers = admin(source, Component::Latency, path).await;
-    let body = best(answers.map_err(Missing::Failed)?)?;
+    latency_answer(answers.map_err(Missing::Failed)?)
+}
+
+/// Returns the report in the best of the answers of replicas of the latency provider.
+///
+/// # Errors
+/// No replica has the report.
+pub fn latency_answer<T: DeserializeOwned>(answers: Vec<AdminAnswer>) -> Result<T, Missing> {
+    let (from, body) = best(answers)?;
     parsed(&body)
-        .context("this is no report of a latency provider of this version")
+        .with_context(|| {
+            format!("{from} returned no report; is it a latency provider of this version?")
+        })
         .map_err(Missing::Failed)
 }
 
 /// Returns the largest successful answer: each replica answers for all agents, but one that has
 /// just started may know less.
-fn best(answers: Vec<AdminAnswer>) -> Result<Bytes, Missing> {
+fn best(answers: Vec<AdminAnswer>) -> Result<(String, Bytes), Missing> {
     let best = answers
         .into_iter()
         .max_by_key(|a| (a.status == 200, a.body.len()));
@@ -179,7 +189,7 @@ fn best(answers: Vec<AdminAnswer>) -> Result<Bytes, Missing> {
     };
     let text = text(&body);
     match status {
-        200 => Ok(body),
+        200 => Ok((from, body)),
         404 if text.starts_with("there is no ") => Err(Missing::Unknown(text)),
         404 => Err(Missing::Failed(anyhow!(
             "{from} does not exist; it is no latency provider of this version"
@@ -285,7 +295,7 @@ mod tests {
             answer(503, "busy busy"),
             answer(200, "{a: 1}"),
         ];
-        assert_eq!(best(all).unwrap(), "{a: 1}");
+        assert_eq!(best(all).unwrap().1, "{a: 1}");
         let error = |answers| best(answers).unwrap_err();
         assert!(matches!(
             error(vec![answer(404, "there is no node x\n")]),

@@ -23,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use admin::{Missing, latency_answer};
 pub use console::{Console, quote, watch};
 pub use links::link;
 pub use pages::latency_picture;

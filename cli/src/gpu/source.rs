@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{Client, api::ListParams, core::DynamicObject};
 use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, manifest::Item};
+use tautline_console::source::Component;
 use tautline_core::{Index, Snapshot, trust::OWN_NAMESPACE};
 use tautline_gpu_placement::inventory::CardPool;
 use tautline_gpu_slice::{Inspection, report::Uses};
@@ -20,7 +21,6 @@ use crate::{
 };
 
 const PATH: &str = "/gpu/use";
-const PROVIDER: &str = "tautline-gpu-slice";
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct SourceArgs {
@@ -138,10 +138,13 @@ impl UseArgs {
             tautline_namespace: self.tautline_namespace.clone(),
             cluster: source.cluster.clone(),
         };
-        let uses = replicas.get(url, &[PROVIDER], PATH).await.and_then(|all| {
-            let answers = all.iter().map(|a| (&*a.from, a.status.as_u16(), &*a.body));
-            Ok(Uses::merge(answers)?)
-        });
+        let uses = replicas
+            .get(url, Component::Gpu.app_names(), PATH)
+            .await
+            .and_then(|all| {
+                let answers = all.iter().map(|a| (&*a.from, a.status, &*a.body));
+                Ok(Uses::merge(answers)?)
+            });
         uses.unwrap_or_else(|error| {
             let error = error_text(error.as_ref());
             note!("warning: {error}; how much of the cards is used is not known");

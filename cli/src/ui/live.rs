@@ -206,12 +206,7 @@ impl Source for ClusterSource {
             for error in failed {
                 tracing::debug!(?component, path, error, "a replica does not answer");
             }
-            let answers = answers.into_iter().map(|answer| AdminAnswer {
-                from: answer.from,
-                status: answer.status.as_u16(),
-                body: answer.body,
-            });
-            Ok(answers.collect())
+            Ok(answers)
         })
     }
 
