@@ -9,6 +9,7 @@ use kube::{
     core::{ApiResource, DynamicObject, NamespaceResourceScope},
 };
 use serde::de::DeserializeOwned;
+use tautline_api::manifest::Item;
 
 use crate::{program_name, scope::Scope};
 
@@ -42,13 +43,19 @@ pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<Dynami
     }
 }
 
-pub(crate) async fn list_core<K>(client: &Client, params: ListParams) -> Result<Vec<K>>
+/// Lists the objects of a kind in all namespaces, as those of manifests.
+pub(crate) async fn items<K>(
+    client: &Client,
+    params: ListParams,
+    item: fn(Box<K>) -> Item,
+) -> Result<Vec<Item>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api = Api::<K>::all(client.clone());
     let list = pages(&api, params).await;
-    list.map_err(|e| explain_error::<K>(e, &Scope::All))
+    let list = list.map_err(|e| explain_error::<K>(e, &Scope::All))?;
+    Ok(list.into_iter().map(|o| item(Box::new(o))).collect())
 }
 
 async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<DynamicObject>> {

@@ -6,8 +6,7 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
 };
-use kube::{Client, Resource, api::ListParams};
-use serde::de::DeserializeOwned;
+use kube::{Client, api::ListParams};
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
 };
@@ -17,7 +16,8 @@ use tautline_runtime::manifest_files::Manifests;
 
 use crate::{
     cluster::ClusterArgs,
-    exit_code, fetch,
+    exit_code,
+    fetch::items,
     local::LocalScheduler,
     manifests::{ManifestArgs, find_pod, pod_namespace},
     output::{self, Output},
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         None => {
             let client = args.cluster.client().await?;
             let namespace = client.default_namespace().to_owned();
-            let items = read_cluster(client).await?;
+            let items = read_cluster(&client).await?;
             (Manifests::from_items(items), namespace)
         }
     };
@@ -121,39 +121,27 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(exit_code(placements.iter().all(|p| p.node.is_some())))
 }
 
-async fn read_cluster(client: Client) -> Result<Vec<Item>> {
-    async fn list<K>(
-        client: &Client,
-        params: ListParams,
-        item: fn(Box<K>) -> Item,
-    ) -> Result<Vec<Item>>
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let objects = fetch::list_core::<K>(client, params).await?;
-        Ok(objects.into_iter().map(|o| item(Box::new(o))).collect())
-    }
+async fn read_cluster(c: &Client) -> Result<Vec<Item>> {
     let all = ListParams::default;
-    let c = &client;
-    let mut items = list::<Node>(c, all(), Item::Node).await?;
-    items.extend(list::<Namespace>(c, all(), Item::Namespace).await?);
-    items.extend(list::<Pod>(c, all(), Item::Pod).await?);
-    items.extend(list::<Service>(c, all(), Item::Service).await?);
-    items.extend(list::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);
-    items.extend(list::<ConstraintPolicy>(c, all(), Item::Policy).await?);
-    items.extend(list::<ConstraintPolicyOffer>(c, all(), Item::Offer).await?);
+    let mut found = items::<Node>(c, all(), Item::Node).await?;
+    found.extend(items::<Namespace>(c, all(), Item::Namespace).await?);
+    found.extend(items::<Pod>(c, all(), Item::Pod).await?);
+    found.extend(items::<Service>(c, all(), Item::Service).await?);
+    found.extend(items::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);
+    found.extend(items::<ConstraintPolicy>(c, all(), Item::Policy).await?);
+    found.extend(items::<ConstraintPolicyOffer>(c, all(), Item::Offer).await?);
     for label in [TABLE_LABEL, BANDWIDTH_TABLE_LABEL] {
         let tables = all().labels(&format!("{label}=enabled"));
-        items.extend(list::<ConfigMap>(c, tables, Item::ConfigMap).await?);
+        found.extend(items::<ConfigMap>(c, tables, Item::ConfigMap).await?);
     }
     // DRA is optional in a cluster, as are the kinds of scripts.
     let optional = [
-        list::<DeviceClass>(c, all(), Item::DeviceClass).await,
-        list::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
-        list::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
-        list::<CostProvider>(c, all(), Item::CostProvider).await,
-        list::<RuleProvider>(c, all(), Item::RuleProvider).await,
+        items::<DeviceClass>(c, all(), Item::DeviceClass).await,
+        items::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
+        items::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
+        items::<CostProvider>(c, all(), Item::CostProvider).await,
+        items::<RuleProvider>(c, all(), Item::RuleProvider).await,
     ];
-    items.extend(optional.into_iter().flatten().flatten());
-    Ok(items)
+    found.extend(optional.into_iter().flatten().flatten());
+    Ok(found)
 }

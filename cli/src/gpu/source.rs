@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::{Client, api::ListParams, core::DynamicObject};
-use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, manifest::Item};
+use kube::{Client, api::ListParams};
+use tautline_api::manifest::Item;
 use tautline_console::source::Component;
 use tautline_core::{Index, Snapshot, trust::OWN_NAMESPACE};
 use tautline_gpu_placement::inventory::CardPool;
@@ -73,45 +73,28 @@ impl SourceArgs {
 }
 
 async fn read_cluster(client: &Client, with_namespaces: bool) -> Result<Vec<Item>> {
-    let namespaces = async {
-        if !with_namespaces {
-            return Ok(Vec::new());
-        }
-        fetch::list_core::<Namespace>(client, ListParams::default()).await
-    };
-    let (namespaces, nodes, pods) = tokio::try_join!(
-        namespaces,
-        fetch::list_core::<Node>(client, ListParams::default()),
-        fetch::list_core::<Pod>(client, ListParams::default()),
-    )?;
-    let (policies, offers) = tokio::join!(
-        fetch::list_if_known::<ConstraintPolicy>(client),
-        fetch::list_if_known::<ConstraintPolicyOffer>(client),
-    );
+    let all = ListParams::default;
     let mut items = Vec::new();
-    items.extend(namespaces.into_iter().map(|o| Item::Namespace(Box::new(o))));
-    items.extend(nodes.into_iter().map(|o| Item::Node(Box::new(o))));
-    items.extend(pods.into_iter().map(|o| Item::Pod(Box::new(o))));
-    items.extend(readable(policies, Item::Policy));
-    items.extend(readable(offers, Item::Offer));
+    if with_namespaces {
+        items = fetch::items::<Namespace>(client, all(), Item::Namespace).await?;
+    }
+    items.extend(fetch::items::<Node>(client, all(), Item::Node).await?);
+    items.extend(fetch::items::<Pod>(client, all(), Item::Pod).await?);
+    items.extend(readable(client, Item::Policy).await);
+    items.extend(readable(client, Item::Offer).await);
     Ok(items)
 }
 
 /// Returns the policies or offers that can be read. They are optional: cards can be shown without
 /// them.
-fn readable<K: Kind>(list: Result<Vec<DynamicObject>>, item: fn(Box<K>) -> Item) -> Vec<Item> {
+async fn readable<K: Kind>(client: &Client, item: fn(Box<K>) -> Item) -> Vec<Item> {
+    let list = fetch::list_if_known::<K>(client).await;
     let list = list.unwrap_or_else(|error| {
         note!("warning: {error:#}; requests of rules are not known");
         Vec::new()
     });
-    let read = list.iter().filter_map(|raw| match fetch::parse::<K>(raw) {
-        Ok(object) => Some(item(Box::new(object))),
-        Err(error) => {
-            note!("warning: {error:#}; it is ignored");
-            None
-        }
-    });
-    read.collect()
+    let readable = fetch::parse_readable::<K>(&list).into_iter();
+    readable.map(|object| item(Box::new(object))).collect()
 }
 
 #[derive(clap::Args, Clone, Debug, Default)]

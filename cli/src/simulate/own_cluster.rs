@@ -16,10 +16,11 @@ use crate::{fetch, output};
 const MAX_MISSES: NonZeroUsize = NonZeroUsize::new(20).unwrap();
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let (nodes, pods) = match args.manifests.read()? {
-        Some(items) => of_items(&items),
-        None => read_cluster(args.cluster.client().await?).await?,
+    let items = match args.manifests.read()? {
+        Some(items) => items,
+        None => read_cluster(&args.cluster.client().await?).await?,
     };
+    let (nodes, pods) = of_items(&items);
     let own = own(&nodes, &pods);
     if own.mix.is_empty() {
         bail!("no pod requests GPU, so there is nothing to fill the nodes with; add pods that do");
@@ -53,13 +54,10 @@ fn of_items(items: &[Item]) -> (Vec<Node>, Vec<Pod>) {
     (nodes, pods)
 }
 
-async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
-    let nodes = fetch::list_core::<v1::Node>(&client, ListParams::default()).await?;
-    let pods = fetch::list_core::<v1::Pod>(&client, ListParams::default()).await?;
-    Ok((
-        nodes.iter().map(convert::node).collect(),
-        pods.iter().map(convert::pod).collect(),
-    ))
+async fn read_cluster(client: &Client) -> Result<Vec<Item>> {
+    let mut items = fetch::items::<v1::Node>(client, ListParams::default(), Item::Node).await?;
+    items.extend(fetch::items::<v1::Pod>(client, ListParams::default(), Item::Pod).await?);
+    Ok(items)
 }
 
 /// Returns the cards of schedulable nodes, and the requests of pods.
