@@ -37,10 +37,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// that hangs must not hide the rest.
 const REPLICA_DEADLINE: Duration = Duration::from_secs(2);
 const MAX_EVENTS: u32 = 500;
-/// The time after which missing lists are checked for errors, since lists are slow in a large
-/// cluster.
-const LIST_CHECK_AFTER: Duration = Duration::from_secs(3);
-const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
+/// The time between two checks of the lists and of the API server.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     listener: TcpListener,
@@ -99,57 +97,26 @@ fn command_args(args: &ReplicaArgs) -> String {
 /// Updates [`Console::problems`]: first lists that cannot be read, later an API server that does
 /// not answer.
 async fn watch_connection(console: &Console, cluster: &Cluster) {
-    report_lists(console, cluster).await;
     loop {
-        tokio::time::sleep(RECHECK_INTERVAL).await;
-        let lost = reach(cluster.client()).await.err();
-        let problems: Vec<String> = lost
-            .iter()
-            .map(|error| {
-                let error = error_text(error.as_ref());
-                format!("the pages may be out of date: {error}")
-            })
-            .collect();
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let missing = console.readiness.missing();
+        let problems = match missing.as_slice() {
+            [] => lost(cluster.client()).await.into_iter().collect(),
+            missing => problems(cluster.client(), missing).await,
+        };
         if problems != **console.problems.load() {
+            problems
+                .iter()
+                .for_each(|problem| note!("warning: {problem}"));
             console.problems.store(Arc::new(problems));
         }
     }
 }
 
-/// Shows how far the first lists are, and on every page which list cannot be read.
-async fn report_lists(console: &Console, cluster: &Cluster) {
-    let mut shown = Vec::new();
-    let started = tokio::time::Instant::now();
-    let mut checked = None;
-    loop {
-        let missing = console.readiness.missing();
-        if missing.is_empty() {
-            break;
-        }
-        if missing != shown && started.elapsed() > Duration::from_millis(500) {
-            note!("waiting for {}", missing.join(", "));
-            shown.clone_from(&missing);
-        }
-        let due = checked.is_none_or(|at: tokio::time::Instant| at.elapsed() > RECHECK_INTERVAL);
-        if started.elapsed() > LIST_CHECK_AFTER && due {
-            let problems = problems(cluster.client(), &missing).await;
-            if problems != **console.problems.load() {
-                problems
-                    .iter()
-                    .for_each(|problem| note!("warning: {problem}"));
-                console.problems.store(Arc::new(problems));
-            }
-            checked = Some(tokio::time::Instant::now());
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    console.problems.store(Arc::default());
-    let snapshot = console.store.snapshot();
-    let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
-    note!(
-        "complete: {nodes} nodes, {pods} pods, after {:.1} s",
-        started.elapsed().as_secs_f64()
-    );
+/// Returns the reason why the API server does not answer, if so.
+async fn lost(client: &Client) -> Option<String> {
+    let error = error_text(reach(client).await.err()?.as_ref());
+    Some(format!("the pages may be out of date: {error}"))
 }
 
 async fn problems(client: &Client, missing: &[String]) -> Vec<String> {
