@@ -3,10 +3,7 @@
 use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
 use anyhow::Context;
-use hyper::{
-    StatusCode, Uri,
-    header::{HeaderValue, LOCATION},
-};
+use hyper::{StatusCode, Uri};
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::json;
@@ -176,14 +173,6 @@ impl PageRequest {
         let page = layout::document(&self.console, place, is_live, &render(view), &footer);
         Ok(http::respond(200, HTML, page.0))
     }
-}
-
-/// Redirects the browser after a form.
-pub(crate) fn redirect(location: &str) -> PageResult {
-    let mut answer = http::text(303, "");
-    let location = HeaderValue::from_str(location).context("the address cannot be written")?;
-    answer.headers_mut().insert(LOCATION, location);
-    Ok(answer)
 }
 
 impl PageError {

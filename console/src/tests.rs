@@ -89,12 +89,6 @@ pub(crate) async fn get(console: &Arc<Console>, uri: &str) -> (u16, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The address to which a page redirects.
-pub(crate) async fn location(console: &Arc<Console>, uri: &str) -> String {
-    let response = response(console, uri).await;
-    response.headers()["location"].to_str().unwrap().to_owned()
-}
-
 /// A page as JSON.
 pub(crate) async fn json(console: &Arc<Console>, uri: &str) -> Value {
     let sign = if uri.contains('?') { '&' } else { '?' };

@@ -18,7 +18,7 @@ use crate::{
     console::lists,
     draw::{cards_of, clean, key, not_known, problems, share, state},
     inspections::{Figures, Inspected},
-    request::{PageRequest, PageResult, redirect},
+    request::{PageRequest, PageResult},
     table::{Window, column, name, number, table, text},
 };
 
@@ -60,9 +60,6 @@ struct View<'a> {
 }
 
 pub(super) async fn page(request: &PageRequest) -> PageResult {
-    if let Some(canonical) = what_if::redirect(request)? {
-        return redirect(&canonical);
-    }
     let filter = Filter::new(request)?;
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;

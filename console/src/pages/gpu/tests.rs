@@ -3,7 +3,7 @@ use std::{fmt::Write, sync::Arc};
 use crate::{
     Console,
     source::Component,
-    tests::{self, FakeSource, get, json, location},
+    tests::{self, FakeSource, get, json},
 };
 
 const EXAMPLE: &str = concat!(
@@ -153,27 +153,16 @@ async fn what_if_places_pods() {
     let (status, page) = get(&console, "/gpu?pods=2x250m").await;
     assert_eq!(status, 200);
     assert!(page.contains("2 of 2 fit"), "{page}");
-    let asked = r#"name="amount" value="250m""#;
-    let count = r#"type="number" min="1" max="256" value="2""#;
-    assert!(page.contains(asked) && page.contains(count), "{page}");
+    assert!(page.contains(r#"name="pods" value="2x250m""#), "{page}");
     // Beside the form, which keeps what was written.
     let (status, page) = get(&console, "/gpu?pods=1500").await;
     assert_eq!(status, 200);
     assert!(page.contains("whole cards only"), "{page}");
-    assert!(page.contains(r#"name="amount" value="1500m""#), "{page}");
+    assert!(page.contains(r#"name="pods" value="1500""#), "{page}");
     for wrong in ["1500", "9999x1"] {
         let uri = format!("/gpu?pods={wrong}&format=json");
         assert_eq!(get(&console, &uri).await.0, 400, "{wrong}");
     }
-}
-
-#[tokio::test]
-async fn form_leads_to_an_address_to_share() {
-    let uri = "/gpu?amount=2&count=3&sort=idle&page=2";
-    let (status, _) = get(&example(), uri).await;
-    assert_eq!(status, 303);
-    let location = location(&example(), uri).await;
-    assert_eq!(location, "/gpu?pods=3x2000&sort=idle");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use tautline_gpu_slice::report::{MAX_PODS, WhatIf, WhatIfPod, format};
 use super::bars::MAX_NAME_CHARS;
 use crate::{
     draw::{clean, joined, state},
+    form,
     inspections::Inspected,
     links,
     request::{PageError, PageRequest, PageResult},
@@ -23,7 +24,6 @@ use crate::{
 const DEADLINE: Duration = Duration::from_millis(500);
 /// The maximum number of nodes that are shown for one request.
 const MAX_PLACES: usize = 20;
-const MAX_AMOUNT_CHARS: usize = 60;
 
 /// The places of the pods of the address.
 #[derive(Debug, Serialize)]
@@ -32,32 +32,6 @@ pub(super) struct Answer {
     requested: usize,
     #[serde(flatten)]
     placed: WhatIf,
-}
-
-/// Returns the canonical address for the form's fields `amount` and `count`; `None` without
-/// `amount`.
-pub(super) fn redirect(request: &PageRequest) -> PageResult<Option<String>> {
-    let Some(amount) = request.field("amount") else {
-        return Ok(None);
-    };
-    let count = request.number::<usize>("count")?.unwrap_or(1);
-    if !(1..=MAX_PODS).contains(&count) {
-        return Err(PageError::bad(format!(
-            "count={count}: write 1 to {MAX_PODS} pods"
-        )));
-    }
-    // A number without a unit means cards here, and thousandths of a card in `pods`.
-    let amount: String = amount.trim().chars().take(MAX_AMOUNT_CHARS).collect();
-    let amount = match amount.parse::<u32>() {
-        Ok(cards) => (u64::from(cards) * 1000).to_string(),
-        Err(_) => amount,
-    };
-    let pods = match count {
-        1 => amount,
-        count => format!("{count}x{amount}"),
-    };
-    let others = ["amount", "count", "page", "pods"];
-    Ok(Some(request.link_without(&others, Some(("pods", &pods)))))
 }
 
 /// Parses the requests in `pods`, such as `250`, `2x500m`, `1000` or `20Gi`, separated by commas.
@@ -116,24 +90,20 @@ pub(super) async fn answer(
     Ok(Some(Answer { requested, placed }))
 }
 
-/// Renders the form, with the amount in the address if there is only one.
+/// Renders the form, which keeps what was written.
 pub(super) fn form(request: &PageRequest) -> Markup {
-    let asked = request.field("pods").filter(|pods| !pods.contains(','));
-    let (count, amount) = counted(asked.unwrap_or("250"));
     html! {
         form #gpu-what-if .filter method="get" action="/gpu" hx-preserve="true" {
             label {
-                "Amount of each pod"
-                input name="amount" value=(amount) required maxlength=(MAX_AMOUNT_CHARS)
-                    aria-describedby="gpu-amounts";
+                "Pods"
+                input name="pods" value=(request.field("pods").unwrap_or("250m")) required aria-describedby="gpu-amounts";
             }
-            label { "Pods" input name="count" type="number" min="1" max=(MAX_PODS) value=(count); }
-            label { "Model, if it matters" input name="model" value=[request.field("model")]; }
+            (form::text("Model, if it matters", "model", request.field("model")))
             button { "Do they fit?" }
         }
         p #gpu-amounts .dim {
-            code { "250m" } " of a card, " code { "2" } " cards, " code { "20Gi" } " of one card's memory, or "
-            code { "mig-1g.10gb" } "; several amounts in the address: " code { "?pods=250,250,1000" } "."
+            code { "250m" } " of a card, " code { "2000m" } " for two cards, " code { "20Gi" } " of one card's memory, or "
+            code { "mig-1g.10gb" } "; several with commas, and equal ones as " code { "3x250m" } "."
         }
     }
 }
