@@ -15,7 +15,7 @@ use crate::{
     duration_arg::parse_duration,
     output::{self, ReportOutput},
     provider_args::{ClientTlsArgs, client_files},
-    table::{plain, table},
+    table::{grid, plain},
 };
 
 #[derive(clap::Args)]
@@ -183,7 +183,7 @@ fn render(report: &Report) -> String {
         Some(vec![name, result.to_owned(), note.to_owned()])
     });
     let mut text = format!("{}\n\n", plain(&report.suite));
-    text += &table(&["CHECK", "RESULT", "NOTE"], rows);
+    text += &grid(&["CHECK", "RESULT", "NOTE"], rows);
     for case in &report.cases {
         if let CaseResult::Failed { message, fix } = &case.result {
             let fix = fix.as_deref().unwrap_or_default();

@@ -159,15 +159,16 @@ fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
 }
 
 fn conditions(conditions: &[Condition], now: Timestamp) -> String {
-    let rows = conditions.iter().map(|c| {
-        vec![
-            c.type_.clone(),
-            c.status.clone(),
-            c.reason.clone(),
-            c.message.clone(),
-            age::since_time(Some(&c.last_transition_time), now),
-        ]
-    });
-    let header = ["TYPE", "STATUS", "REASON", "MESSAGE", "SINCE"];
-    section("Conditions", &header, rows.collect())
+    let since = |c: &Condition| age::since_time(Some(&c.last_transition_time), now);
+    section(
+        "Conditions",
+        conditions,
+        &[
+            ("TYPE", &|c| c.type_.clone()),
+            ("STATUS", &|c| c.status.clone()),
+            ("REASON", &|c| c.reason.clone()),
+            ("MESSAGE", &|c| c.message.clone()),
+            ("SINCE", &since),
+        ],
+    )
 }

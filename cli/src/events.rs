@@ -28,24 +28,21 @@ pub(crate) fn history(events: &Result<Vec<EventSummary>, String>, now: Timestamp
         Ok(events) => events,
         Err(why) => return field("History", &format!("cannot be read: {why}")),
     };
-    let rows = events.iter().map(|event| {
-        let mut when = match event.time {
-            Some(time) => age::since(time, now),
-            None => "-".into(),
-        };
-        if event.count > 1 {
-            when.push_str(&format!(" (x{})", event.count));
+    let when = |event: &EventSummary| {
+        let age = event.time.map_or("-".into(), |time| age::since(time, now));
+        match event.count {
+            ..=1 => age,
+            count => format!("{age} (x{count})"),
         }
-        vec![
-            when,
-            event.type_.clone(),
-            event.reason.clone(),
-            event.note.clone(),
-        ]
-    });
+    };
     section(
         "History",
-        &["AGE", "TYPE", "REASON", "NOTE"],
-        rows.collect(),
+        events,
+        &[
+            ("AGE", &when),
+            ("TYPE", &|event| event.type_.clone()),
+            ("REASON", &|event| event.reason.clone()),
+            ("NOTE", &|event| event.note.clone()),
+        ],
     )
 }

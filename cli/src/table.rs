@@ -5,8 +5,18 @@ use std::fmt::Write;
 use comfy_table::{Table, presets};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// A column of a table: its title, and the text of its cells.
+pub(crate) type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> String);
+
+/// Renders a table of rows, as [`grid`] does.
+pub(crate) fn table<R>(rows: &[R], columns: &[Column<'_, R>]) -> String {
+    let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
+    grid(&titles, rows.iter().map(cells))
+}
+
 /// Renders a table in kubectl's manner; an empty cell shows as `-`.
-pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn grid(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header.iter().copied());
@@ -26,13 +36,18 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     out
 }
 
-/// Renders a titled table, indented by two spaces, or `none` without rows.
-pub(crate) fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
-    if rows.is_empty() {
-        return field(title, "none");
+/// Renders a titled table, or `none` without rows.
+pub(crate) fn section<R>(title: &str, rows: &[R], columns: &[Column<'_, R>]) -> String {
+    match rows {
+        [] => field(title, "none"),
+        rows => titled(title, &table(rows, columns)),
     }
+}
+
+/// Renders a table, indented by two spaces, below its title.
+pub(crate) fn titled(title: &str, table: &str) -> String {
     let mut out = format!("{title}:\n");
-    for line in table(header, rows).lines() {
+    for line in table.lines() {
         _ = writeln!(out, "  {line}");
     }
     out
@@ -81,14 +96,14 @@ mod tests {
             plain("\u{1b}[2Jgone\nnext\u{9b}1m "),
             "\u{fffd}[2Jgone next\u{fffd}1m"
         );
-        let text = table(&["A", "B"], [vec!["x\ny".into(), String::new()]]);
+        let text = grid(&["A", "B"], [vec!["x\ny".into(), String::new()]]);
         assert_eq!(text, "A     B\nx y   -\n");
     }
 
     #[test]
     fn empty_section_shows_none() {
         assert_eq!(
-            section("History", &["A"], Vec::new()),
+            section::<String>("History", &[], &[("A", &String::clone)]),
             "History:           none\n"
         );
     }

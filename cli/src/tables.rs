@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::{
     age,
-    table::{cut, plain, table},
+    table::{Column, cut, plain, table},
 };
 
 /// The maximum width of a reason in a table, in columns; longer reasons are cut, and `describe`
@@ -21,49 +21,48 @@ const MAX_REASON_WIDTH: usize = 80;
 const MIN_REASON_WIDTH: usize = 12;
 
 pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> String {
+    let rules = |policy: &ConstraintPolicy| {
+        let rules: Vec<String> = policy.spec.rules.iter().map(rule).collect();
+        rules.join("; ")
+    };
     with_namespace(
         all,
-        list,
-        &["NAME", "RULES", "AGE"],
-        |policy: &ConstraintPolicy| {
-            let rules: Vec<String> = policy.spec.rules.iter().map(rule).collect();
-            vec![
-                policy.name_any(),
-                rules.join("; "),
-                age::since_time(policy.metadata.creation_timestamp.as_ref(), now),
-            ]
-        },
+        &list.iter().collect::<Vec<_>>(),
+        &[
+            ("NAME", &|policy| policy.name_any()),
+            ("RULES", &|policy| rules(policy)),
+            ("AGE", &|policy| age_of(*policy, now)),
+        ],
     )
 }
 
 pub(crate) fn offers(list: &[ConstraintPolicyOffer], all: bool, now: Timestamp) -> String {
-    let header = [
-        "NAME",
-        "POLICIES",
-        "BINDINGS",
-        "COMPLIANT",
-        "VIOLATION POLICY",
-        "PERIOD",
-        "GRACE",
-        "READY",
-        "AGE",
-    ];
-    with_namespace(all, list, &header, |offer: &ConstraintPolicyOffer| {
-        let status = offer.status.as_ref();
-        let count = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
-        let terms = Enforcement::of(offer);
-        vec![
-            offer.name_any(),
-            offer.spec.policies.join(","),
-            count(status.map(|s| s.binding_count)),
-            count(status.map(|s| s.compliant_binding_count)),
-            terms.violation_policy,
-            terms.period,
-            terms.grace,
-            ready(offer),
-            age::since_time(offer.metadata.creation_timestamp.as_ref(), now),
-        ]
-    })
+    let count = |n: Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
+    with_namespace(
+        all,
+        &list.iter().collect::<Vec<_>>(),
+        &[
+            ("NAME", &|offer| offer.name_any()),
+            ("POLICIES", &|offer| offer.spec.policies.join(",")),
+            ("BINDINGS", &|offer| {
+                count(offer.status.as_ref().map(|s| s.binding_count))
+            }),
+            ("COMPLIANT", &|offer| {
+                count(offer.status.as_ref().map(|s| s.compliant_binding_count))
+            }),
+            ("VIOLATION POLICY", &|offer| {
+                Enforcement::of(offer).violation_policy
+            }),
+            ("PERIOD", &|offer| Enforcement::of(offer).period),
+            ("GRACE", &|offer| Enforcement::of(offer).grace),
+            ("READY", &|offer| ready(offer)),
+            ("AGE", &|offer| age_of(*offer, now)),
+        ],
+    )
+}
+
+fn age_of(object: &impl ResourceExt, now: Timestamp) -> String {
+    age::since_time(object.meta().creation_timestamp.as_ref(), now)
 }
 
 pub(crate) fn bindings(
@@ -110,27 +109,24 @@ fn bindings_with(
     with_targets: bool,
     reason_width: usize,
 ) -> String {
-    let mut header = vec!["NAME", "OFFER", "STATUS", "REASON", "CHANGED", "AGE"];
-    if with_targets {
-        header.insert(4, "TARGETS");
-    }
-    let row = |binding: &ConstraintPolicyBinding| {
+    let list: Vec<&ConstraintPolicyBinding> = list.iter().map(Borrow::borrow).collect();
+    let changed = |binding: &ConstraintPolicyBinding| {
         let status = binding.status.as_ref();
         let changed = status.and_then(|s| s.last_compliance_change_timestamp.as_ref());
-        let mut cells = vec![
-            binding.name_any(),
-            binding.spec.offer.clone(),
-            binding.compliance().name().to_owned(),
-            reason(binding, reason_width),
-            age::since_time(changed, now),
-            age::since_time(binding.metadata.creation_timestamp.as_ref(), now),
-        ];
-        if with_targets {
-            cells.insert(4, targets(binding));
-        }
-        cells
+        age::since_time(changed, now)
     };
-    with_namespace(all, list, &header, row)
+    let columns: [Column<'_, &ConstraintPolicyBinding>; 7] = [
+        ("NAME", &|binding| binding.name_any()),
+        ("OFFER", &|binding| binding.spec.offer.clone()),
+        ("STATUS", &|binding| binding.compliance().name().to_owned()),
+        ("REASON", &|binding| reason(binding, reason_width)),
+        ("TARGETS", &|binding| targets(binding)),
+        ("CHANGED", &|binding| changed(binding)),
+        ("AGE", &|binding| age_of(*binding, now)),
+    ];
+    let mut columns = columns.to_vec();
+    columns.retain(|(title, _)| with_targets || *title != "TARGETS");
+    with_namespace(all, &list, &columns)
 }
 
 fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
@@ -174,22 +170,19 @@ fn ready(offer: &ConstraintPolicyOffer) -> String {
 }
 
 /// Renders a table whose first column is the namespace if there are several.
-fn with_namespace<K: ResourceExt>(
+fn with_namespace<'k, K: ResourceExt>(
     all: bool,
-    list: &[impl Borrow<K>],
-    header: &[&str],
-    row: impl Fn(&K) -> Vec<String>,
+    list: &[&'k K],
+    columns: &[Column<'_, &'k K>],
 ) -> String {
-    if !all {
-        return table(header, list.iter().map(|object| row(object.borrow())));
-    }
-    let header: Vec<&str> = ["NAMESPACE"].iter().chain(header).copied().collect();
-    let rows = list.iter().map(Borrow::borrow).map(|object: &K| {
-        let mut cells = vec![object.namespace().unwrap_or_default()];
-        cells.extend(row(object));
-        cells
+    let namespace: Column<'_, &'k K> = ("NAMESPACE", &|object| {
+        object.namespace().unwrap_or_default()
     });
-    table(&header, rows)
+    let first = all.then_some(namespace).into_iter();
+    table(
+        list,
+        &first.chain(columns.iter().copied()).collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]

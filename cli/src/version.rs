@@ -64,19 +64,18 @@ fn servers(deployments: &[Deployment], daemon_sets: &[DaemonSet]) -> Vec<Server>
 
 impl Versions {
     fn text(&self) -> String {
-        let row = |server: &Server| {
-            vec![
-                server.component.to_owned(),
-                server.version.clone(),
-                server.object.clone(),
-                server.image.clone(),
-            ]
-        };
-        let rows = self.servers.iter().map(row).collect();
-        let header = ["COMPONENT", "VERSION", "OBJECT", "IMAGE"];
         field("Client", self.client)
             + &field("Kubernetes", &self.kubernetes)
-            + &section("Servers", &header, rows)
+            + &section(
+                "Servers",
+                &self.servers,
+                &[
+                    ("COMPONENT", &|server| server.component.to_owned()),
+                    ("VERSION", &|server| server.version.clone()),
+                    ("OBJECT", &|server| server.object.clone()),
+                    ("IMAGE", &|server| server.image.clone()),
+                ],
+            )
     }
 }
 

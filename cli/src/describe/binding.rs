@@ -2,7 +2,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer,
-    display::{Enforcement, EventSummary, RuleRow, eviction_wait, reference, rule_rows},
+    display::{Enforcement, EventSummary, eviction_wait, reference, rule_rows},
 };
 
 use super::conditions;
@@ -53,44 +53,32 @@ impl BindingDescription {
         let fields = fields.iter().map(|(name, value)| field(name, value));
         let mut out: String = fields.collect();
         let policies: Vec<&ConstraintPolicy> = self.policies.iter().collect();
-        let targets = binding
-            .spec
-            .targets
-            .iter()
-            .map(|(name, t)| vec![name.clone(), reference(t, &namespace)]);
-        out.push_str(&section("Targets", &["NAME", "OBJECT"], targets.collect()));
+        let targets: Vec<_> = binding.spec.targets.iter().collect();
+        out.push_str(&section(
+            "Targets",
+            &targets,
+            &[
+                ("NAME", &|(name, _)| (*name).clone()),
+                ("OBJECT", &|(_, target)| reference(target, &namespace)),
+            ],
+        ));
         out.push_str(&conditions(&status.conditions, now));
         out.push_str(&section(
             "Rules",
+            &rule_rows(&status.details, offer, &policies),
             &[
-                "POLICY",
-                "RULE",
-                "COMPLIANCE",
-                "PROVIDER",
-                "REASON",
-                "REQUEST",
-                "LIMIT",
+                ("POLICY", &|row| row.policy.clone()),
+                ("RULE", &|row| row.rule.clone()),
+                ("COMPLIANCE", &|row| row.compliance.name().to_owned()),
+                ("PROVIDER", &|row| row.provider.clone()),
+                ("REASON", &|row| row.reason.clone()),
+                ("REQUEST", &|row| row.request.clone()),
+                ("LIMIT", &|row| row.limit.clone()),
             ],
-            rule_rows(&status.details, offer, &policies)
-                .into_iter()
-                .map(row)
-                .collect(),
         ));
         out.push_str(&events::history(&self.events, now));
         out
     }
-}
-
-fn row(row: RuleRow) -> Vec<String> {
-    vec![
-        row.policy,
-        row.rule,
-        row.compliance.name().to_owned(),
-        row.provider,
-        row.reason,
-        row.request,
-        row.limit,
-    ]
 }
 
 #[cfg(test)]

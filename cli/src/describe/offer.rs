@@ -10,7 +10,7 @@ use crate::{
     age,
     bindings::Counts,
     events,
-    table::{field, section},
+    table::{field, grid, section, titled},
 };
 
 pub(super) struct OfferDescription {
@@ -60,23 +60,24 @@ impl OfferDescription {
         for (name, value) in [("Next eviction", next), ("Evicts pods of", evicts(offer))] {
             out.push_str(&value.map_or_else(String::new, |value| field(name, &value)));
         }
-        let targets = offer.spec.targets.iter().map(|target| {
-            vec![
-                target.name.clone().unwrap_or_else(|| "default".into()),
-                format!("{:?}", target.kind),
-                selector(target.label_selector.as_ref()),
-            ]
-        });
-        let header = ["NAME", "KIND", "SELECTOR"];
-        out.push_str(&section("Targets", &header, targets.collect()));
-        let header = ["POLICY", "RULE", "REQUEST", "LIMIT"];
-        out.push_str(&section("Policies", &header, self.rules()));
+        out.push_str(&section(
+            "Targets",
+            &offer.spec.targets,
+            &[
+                ("NAME", &|t| {
+                    t.name.clone().unwrap_or_else(|| "default".into())
+                }),
+                ("KIND", &|t| format!("{:?}", t.kind)),
+                ("SELECTOR", &|t| selector(t.label_selector.as_ref())),
+            ],
+        ));
+        out.push_str(&self.policies());
         out.push_str(&conditions(&status.conditions, now));
         out.push_str(&events::history(&self.events, now));
         out
     }
 
-    fn rules(&self) -> Vec<Vec<String>> {
+    fn policies(&self) -> String {
         let mut rows = Vec::new();
         for name in &self.offer.spec.policies {
             let Some(policy) = self.policies.iter().find(|p| p.name_any() == *name) else {
@@ -92,7 +93,13 @@ impl OfferDescription {
                 ]
             }));
         }
-        rows
+        match rows.as_slice() {
+            [] => field("Policies", "none"),
+            _ => titled(
+                "Policies",
+                &grid(&["POLICY", "RULE", "REQUEST", "LIMIT"], rows),
+            ),
+        }
     }
 }
 

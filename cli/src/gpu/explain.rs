@@ -65,9 +65,18 @@ impl PodExplanation {
         out += &field("Node", &self.place());
         out += &field("Policy", self.policy);
         if !self.cards.is_empty() {
-            let header = ["CARD", "PRODUCT", "HOLDS", "FREE", "HEALTH", "SHARED WITH"];
-            let rows = self.cards.iter().map(HeldCard::row).collect();
-            out += &section("Cards", &header, rows);
+            out += &section(
+                "Cards",
+                &self.cards,
+                &[
+                    ("CARD", &HeldCard::title),
+                    ("PRODUCT", &|card| card.product.clone()),
+                    ("HOLDS", &|card| format::milli(card.milli)),
+                    ("FREE", &|card| format::milli(card.free_milli)),
+                    ("HEALTH", &|card| card.health.clone()),
+                    ("SHARED WITH", &HeldCard::sharers),
+                ],
+            );
         }
         for missing in &self.missing_policies {
             let (offer, policy) = (&missing.offer, &missing.policy);
@@ -116,20 +125,15 @@ impl PodExplanation {
 }
 
 impl HeldCard {
-    fn row(&self) -> Vec<String> {
+    fn title(&self) -> String {
         let guess = if self.card_is_guessed { "~" } else { "" };
-        let with = self
-            .shared_with
-            .iter()
-            .map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
-        vec![
-            format!("{guess}{}", self.card),
-            self.product.clone(),
-            format::milli(self.milli),
-            format::milli(self.free_milli),
-            self.health.clone(),
-            with.collect::<Vec<_>>().join(", "),
-        ]
+        format!("{guess}{}", self.card)
+    }
+
+    fn sharers(&self) -> String {
+        let with = self.shared_with.iter();
+        let with = with.map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
+        with.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -215,26 +219,24 @@ fn need(need: &RequestSummary, holds: bool) -> String {
     text
 }
 
-impl NodeReport {
-    fn row(&self) -> Vec<String> {
-        let guess = match (self.cards_are_guessed, self.cards.is_empty()) {
-            (true, false) => "~",
-            _ => "",
-        };
-        vec![
-            self.node.clone(),
-            self.code.unwrap_or("usable").to_owned(),
-            self.policy_cost.map(|c| c.to_string()).unwrap_or_default(),
-            format!("{guess}{}", self.cards.join(",")),
-            self.detail.clone(),
-        ]
-    }
-}
-
 /// Writes a line for each node, with a mark before the pod's own node.
 fn marked(nodes: &[NodeReport]) -> String {
-    let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
-    let text = table(&header, nodes.iter().map(NodeReport::row));
+    let cards = |node: &NodeReport| {
+        let is_guess = node.cards_are_guessed && !node.cards.is_empty();
+        let guess = if is_guess { "~" } else { "" };
+        format!("{guess}{}", node.cards.join(","))
+    };
+    let cost = |node: &NodeReport| node.policy_cost.map(|c| c.to_string());
+    let text = table(
+        nodes,
+        &[
+            ("NODE", &|node| node.node.clone()),
+            ("VERDICT", &|node| node.code.unwrap_or("usable").to_owned()),
+            ("COST", &|node| cost(node).unwrap_or_default()),
+            ("CARD", &cards),
+            ("DETAIL", &|node| node.detail.clone()),
+        ],
+    );
     let marks = nodes.iter().map(|n| if n.own { " >" } else { "  " });
     let mut out = String::new();
     for (line, mark) in text.lines().zip(["  "].into_iter().chain(marks)) {

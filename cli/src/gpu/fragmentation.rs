@@ -4,7 +4,7 @@ use anyhow::Result;
 use tautline_gpu_slice::{
     Config, Inspection,
     report::{
-        Class, Counted, Fragmentation, Given, IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, Product, format,
+        Counted, Fragmentation, Given, IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, Product, format,
     },
 };
 
@@ -46,18 +46,7 @@ fn text(report: &Fragmentation) -> String {
     }
     let mut out = String::new();
     if !report.classes.is_empty() {
-        let header = [
-            "REQUEST",
-            "MODE",
-            "SHARE",
-            "PODS",
-            "STILL FIT",
-            "CANNOT USE",
-            "RUNS IN",
-            "NOT IN",
-        ];
-        let rows = report.classes.iter().map(|c| class_row(c, report));
-        out += &table(&header, rows);
+        out += &classes(report);
         out += "\n";
     }
     let idle = report.idle_milli;
@@ -72,16 +61,7 @@ fn text(report: &Fragmentation) -> String {
             "{idle}m of GPU are idle; without requests their use is not known."
         ),
     };
-    let header = [
-        "PRODUCT",
-        "MODE",
-        "NODES",
-        "CARDS",
-        "IDLE",
-        "FRAGMENTED",
-        "PART",
-    ];
-    out += &table(&header, report.products.iter().map(product_row));
+    out += &products(report);
     out += "\n";
     if let Some(given) = &report.given {
         out += &given_text(given);
@@ -89,33 +69,45 @@ fn text(report: &Fragmentation) -> String {
     out + &counted_text(&report.counted)
 }
 
-fn class_row(class: &Class, report: &Fragmentation) -> Vec<String> {
-    vec![
-        class.text.clone(),
-        class.lane.clone(),
-        format::percent(class.share, 1.0),
-        class.pods.len().to_string(),
-        class.still_fit.to_string(),
-        format!("{}m of {}m", class.unusable_milli, report.idle_milli),
-        format!("{} of {}", class.nodes.runs, report.nodes_with_cards),
-        class.nodes.others(),
-    ]
+fn classes(report: &Fragmentation) -> String {
+    let (idle, nodes) = (report.idle_milli, report.nodes_with_cards);
+    table(
+        &report.classes,
+        &[
+            ("REQUEST", &|class| class.text.clone()),
+            ("MODE", &|class| class.lane.clone()),
+            ("SHARE", &|class| format::percent(class.share, 1.0)),
+            ("PODS", &|class| class.pods.len().to_string()),
+            ("STILL FIT", &|class| class.still_fit.to_string()),
+            ("CANNOT USE", &|class| {
+                format!("{}m of {idle}m", class.unusable_milli)
+            }),
+            ("RUNS IN", &|class| {
+                format!("{} of {nodes}", class.nodes.runs)
+            }),
+            ("NOT IN", &|class| class.nodes.others()),
+        ],
+    )
 }
 
-fn product_row(product: &Product) -> Vec<String> {
-    let part = |lost: i64| format::percent(lost as f64, product.idle_milli as f64);
-    vec![
-        product.product.clone(),
-        product.lane.clone(),
-        product.nodes.to_string(),
-        product.cards.to_string(),
-        format::milli(product.idle_milli),
-        product
-            .fragmented_milli
-            .map(format::milli)
-            .unwrap_or_default(),
-        product.fragmented_milli.map(part).unwrap_or_default(),
-    ]
+fn products(report: &Fragmentation) -> String {
+    let part = |p: &Product| {
+        let lost = p.fragmented_milli?;
+        Some(format::percent(lost as f64, p.idle_milli as f64))
+    };
+    let lost = |p: &Product| p.fragmented_milli.map(format::milli);
+    table(
+        &report.products,
+        &[
+            ("PRODUCT", &|p| p.product.clone()),
+            ("MODE", &|p| p.lane.clone()),
+            ("NODES", &|p| p.nodes.to_string()),
+            ("CARDS", &|p| p.cards.to_string()),
+            ("IDLE", &|p| format::milli(p.idle_milli)),
+            ("FRAGMENTED", &|p| lost(p).unwrap_or_default()),
+            ("PART", &|p| part(p).unwrap_or_default()),
+        ],
+    )
 }
 
 fn counted_text(counted: &Counted) -> String {

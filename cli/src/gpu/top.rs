@@ -18,7 +18,7 @@ use crate::{
     choice_arg::{Choice, one_of},
     output::{self, Output},
     scope,
-    table::{cut, plain, table},
+    table::{cut, grid, plain},
     watch::screen,
 };
 
@@ -135,7 +135,7 @@ fn text(top: &Top, style: TerminalStyle, columns: Option<usize>) -> String {
         ];
         let sums = top.totals.iter().map(sum).chain([all(&top.totals)]);
         out += "\n";
-        out += &clip(&table(&header, sums), columns);
+        out += &clip(&grid(&header, sums), columns);
     }
     if !top.warnings.is_empty() {
         out += "\nWarnings:\n";
@@ -154,7 +154,7 @@ fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
     loop {
         let header: Vec<&str> = shown.iter().map(|i| HEADER[*i]).collect();
         let cells = |row: &Vec<String>| shown.iter().map(|i| row[*i].clone()).collect();
-        let text = table(&header, rows.iter().map(cells));
+        let text = grid(&header, rows.iter().map(cells));
         // HELD BY is the last column, and may be cut.
         let before = text.lines().next().and_then(|head| head.find("HELD BY"));
         let room = columns.is_none_or(|c| before.unwrap_or(0) + MIN_HELD_BY_COLUMNS <= c);

@@ -2,7 +2,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use tautline_latency::report::{
-    ActiveRule, Basis, Direction, PairReport,
+    Basis, Direction, PairReport,
     units::{age, exact},
     words,
 };
@@ -47,19 +47,21 @@ fn text(report: &PairReport) -> String {
     out += &field("Rules use", &words::figure_and_basis(report.effective));
     out += &field("Why", &words::why(report));
     if !report.directions.is_empty() {
-        let header = [
-            "DIRECTION",
-            "STATE",
-            "MEDIAN",
-            "LAST VISITS",
-            "P50",
-            "P95",
-            "SAMPLES",
-            "AGE",
-            "EVERY",
-        ];
-        let rows = report.directions.iter().map(direction).collect();
-        out += &section("Measured", &header, rows);
+        out += &section(
+            "Measured",
+            &report.directions,
+            &[
+                ("DIRECTION", &|d| format!("{} > {}", d.from, d.to)),
+                ("STATE", &words::state),
+                ("MEDIAN", &|d| figure(d.median_micros)),
+                ("LAST VISITS", &windows),
+                ("P50", &|d| figure(d.p50_micros)),
+                ("P95", &|d| figure(d.p95_micros)),
+                ("SAMPLES", &samples),
+                ("AGE", &|d| d.age_micros.map(age).unwrap_or_default()),
+                ("EVERY", &|d| figure(d.refresh_micros)),
+            ],
+        );
         out += &field("Both directions", &words::both_directions(report));
         out += &field(
             "Estimate",
@@ -68,48 +70,37 @@ fn text(report: &PairReport) -> String {
         let configured = report.configured_micros.map(exact);
         out += &field("Configured", &configured.unwrap_or_default());
     }
-    let header = ["RULE", "REQUEST", "LIMIT"];
     out += &section(
         "Named by",
-        &header,
-        report.named_by.iter().map(rule_row).collect(),
+        &report.named_by,
+        &[
+            ("RULE", &|by| by.rule.clone()),
+            ("REQUEST", &|by| figure(by.request_micros)),
+            ("LIMIT", &|by| figure(by.limit_micros)),
+        ],
     );
     out
 }
 
-fn direction(d: &Direction) -> Vec<String> {
-    let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
-    let windows = d.window_micros.iter().map(|w| exact(*w));
-    let samples = if d.samples > 0 {
-        d.samples.to_string()
-    } else {
-        String::new()
-    };
-    vec![
-        format!("{} > {}", d.from, d.to),
-        words::state(d),
-        figure(d.median_micros),
-        windows.collect::<Vec<_>>().join(" "),
-        figure(d.p50_micros),
-        figure(d.p95_micros),
-        samples,
-        d.age_micros.map(age).unwrap_or_default(),
-        figure(d.refresh_micros),
-    ]
+fn figure(micros: Option<u64>) -> String {
+    micros.map(exact).unwrap_or_default()
 }
 
-fn rule_row(by: &ActiveRule) -> Vec<String> {
-    let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
-    vec![
-        by.rule.clone(),
-        figure(by.request_micros),
-        figure(by.limit_micros),
-    ]
+fn windows(d: &Direction) -> String {
+    let windows = d.window_micros.iter().map(|w| exact(*w));
+    windows.collect::<Vec<_>>().join(" ")
+}
+
+fn samples(d: &Direction) -> String {
+    match d.samples {
+        0 => String::new(),
+        samples => samples.to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tautline_latency::report::{EffectiveRtt, End, Estimated, State};
+    use tautline_latency::report::{ActiveRule, EffectiveRtt, End, Estimated, State};
 
     use super::*;
 
@@ -215,7 +206,7 @@ mod tests {
             by_connect: true,
             ..one_way(from, to, 12_000)
         };
-        assert_eq!(direction(&connect("a", "b"))[1], "fresh, by TCP connect");
+        assert_eq!(words::state(&connect("a", "b")), "fresh, by TCP connect");
         for (report, expected) in [
             (
                 pair(Basis::Measured, 1, [fresh(), back()]),

@@ -47,19 +47,23 @@ fn text(report: &TopReport) -> String {
     if report.pairs.is_empty() {
         return String::new();
     }
-    let header = [
-        "FROM",
-        "TO",
-        "RULE",
-        "RTT",
-        "REQUEST",
-        "LIMIT",
-        "SHARE",
-        "COMPLIANCE",
-        "APART",
-        "AGE",
-    ];
-    let mut out = table(&header, report.pairs.iter().map(row));
+    let figure = |micros: Option<u64>| micros.map(short).unwrap_or_default();
+    let part = |part: Option<f64>| part.map(percent).unwrap_or_default();
+    let mut out = table(
+        &report.pairs,
+        &[
+            ("FROM", &|pair| cut(&pair.from, MAX_NAME_COLUMNS)),
+            ("TO", &|pair| cut(&pair.to, MAX_NAME_COLUMNS)),
+            ("RULE", &|pair| pair.rule.clone()),
+            ("RTT", &rtt),
+            ("REQUEST", &|pair| figure(pair.request_micros)),
+            ("LIMIT", &|pair| figure(pair.limit_micros)),
+            ("SHARE", &|pair| part(pair.limit_share)),
+            ("COMPLIANCE", &|pair| pair.compliance.clone()),
+            ("APART", &|pair| part(pair.apart)),
+            ("AGE", &|pair| pair.age_micros.map(age).unwrap_or_default()),
+        ],
+    );
     let guesses = report
         .pairs
         .iter()
@@ -73,25 +77,12 @@ fn text(report: &TopReport) -> String {
     out
 }
 
-fn row(pair: &TopPair) -> Vec<String> {
-    let figure = |micros: Option<u64>| micros.map(short).unwrap_or_default();
-    let rtt = match pair.effective.basis {
+fn rtt(pair: &TopPair) -> String {
+    match pair.effective.basis {
         Basis::Unreachable => "unreachable".to_owned(),
         Basis::Same => "0".to_owned(),
         _ => marked_figure(pair.effective),
-    };
-    vec![
-        cut(&pair.from, MAX_NAME_COLUMNS),
-        cut(&pair.to, MAX_NAME_COLUMNS),
-        pair.rule.clone(),
-        rtt,
-        figure(pair.request_micros),
-        figure(pair.limit_micros),
-        pair.limit_share.map(percent).unwrap_or_default(),
-        pair.compliance.clone(),
-        pair.apart.map(percent).unwrap_or_default(),
-        pair.age_micros.map(age).unwrap_or_default(),
-    ]
+    }
 }
 
 #[cfg(test)]

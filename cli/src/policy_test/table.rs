@@ -6,6 +6,7 @@ use tautline_report::CaseResult;
 
 use super::runner::CaseRun;
 use crate::{
+    local::Placement,
     render,
     table::{cut, plain, section},
 };
@@ -18,15 +19,21 @@ const MAX_NODES: usize = 12;
 pub(super) fn text(runs: &[CaseRun]) -> String {
     let mut out = String::new();
     for file in runs.chunk_by(|a, b| a.case.group == b.case.group) {
-        let rows = file.iter().map(|run| {
-            let (result, place) = (word(&run.case.result), &run.placement);
-            let node = place.node.clone().unwrap_or_else(|| "pending".to_owned());
-            let name = cut(&plain(&run.case.name), MAX_NAME_COLUMNS);
-            let pod = format!("{}/{}", place.namespace, place.pod);
-            vec![result.to_owned(), name, pod, node]
-        });
         let title = file.first().map_or("", |run| &run.case.group);
-        out += &section(title, &["RESULT", "CASE", "POD", "NODE"], rows.collect());
+        let pod = |p: &Placement| format!("{}/{}", p.namespace, p.pod);
+        out += &section(
+            title,
+            file,
+            &[
+                ("RESULT", &|run| word(&run.case.result).to_owned()),
+                ("CASE", &|run| cut(&plain(&run.case.name), MAX_NAME_COLUMNS)),
+                ("POD", &|run| pod(&run.placement)),
+                ("NODE", &|run| {
+                    let node = run.placement.node.as_deref();
+                    node.unwrap_or("pending").to_owned()
+                }),
+            ],
+        );
         out.push('\n');
     }
     out + &failures(runs)

@@ -1,6 +1,6 @@
 use tautline_gpu_simulator::{PublishedCurves, RunResult, fill};
 
-use crate::table::table;
+use crate::table::{grid, table};
 
 /// Renders a line for each run, and with several seeds the means of each workload and policy below.
 pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> String {
@@ -14,12 +14,12 @@ pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> Strin
         churn: outcomes.iter().any(|o| o.figures.churn.is_some()),
     };
     let row = |o: &RunResult| columns.cells(o.figures.seed.to_string(), &[o], published);
-    let mut out = table(&columns.header("SEED"), outcomes.iter().map(row));
+    let mut out = grid(&columns.header("SEED"), outcomes.iter().map(row));
     let groups = groups(outcomes);
     if groups.len() < outcomes.len() {
         let row = |g: &Vec<&RunResult>| columns.cells(g.len().to_string(), g, published);
         out.push_str("\nMeans over seeds:\n");
-        out.push_str(&table(&columns.header("SEEDS"), groups.iter().map(row)));
+        out.push_str(&grid(&columns.header("SEEDS"), groups.iter().map(row)));
     }
     out
 }
@@ -109,29 +109,20 @@ fn percent(value: Option<f64>) -> String {
 
 /// Renders a line for each case and policy, with the number of further pods that fit.
 pub(super) fn fills(fills: &[fill::Figures]) -> String {
-    let row = |f: &fill::Figures| {
-        vec![
-            f.case.clone(),
-            f.policy.to_owned(),
-            f.nodes.to_string(),
-            f.cards.to_string(),
-            format!("{:.1}", f.fit),
-            f.difference.map(|d| format!("{d:+.1}")).unwrap_or_default(),
-            percent(Some(f.allocation_now)),
-            percent(Some(f.allocation_full)),
-        ]
-    };
-    let header = [
-        "CASE",
-        "POLICY",
-        "GPU-NODES",
-        "CARDS",
-        "MORE-PODS",
-        "DIFFERENCE",
-        "ALLOCATED",
-        "WHEN-FULL",
-    ];
-    table(&header, fills.iter().map(row))
+    let difference = |f: &fill::Figures| Some(format!("{:+.1}", f.difference?));
+    table(
+        fills,
+        &[
+            ("CASE", &|f| f.case.clone()),
+            ("POLICY", &|f| f.policy.to_owned()),
+            ("GPU-NODES", &|f| f.nodes.to_string()),
+            ("CARDS", &|f| f.cards.to_string()),
+            ("MORE-PODS", &|f| format!("{:.1}", f.fit)),
+            ("DIFFERENCE", &|f| difference(f).unwrap_or_default()),
+            ("ALLOCATED", &|f| percent(Some(f.allocation_now))),
+            ("WHEN-FULL", &|f| percent(Some(f.allocation_full))),
+        ],
+    )
 }
 
 #[cfg(test)]
