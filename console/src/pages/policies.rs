@@ -1,9 +1,8 @@
-//! `/policies` lists offers, policies, and the Services that answer their rules. Offers and
-//! policies with problems come first.
+//! `/policies` lists offers and policies, with the Services that answer their rules. Those with
+//! problems come first.
 
 mod offers;
 mod policy;
-mod providers;
 mod rules;
 
 use maud::{Markup, html};
@@ -15,10 +14,9 @@ use crate::{
 
 const PATH: &str = "/policies";
 /// The values of the query's field `list`, with their names and commands; the first is the default.
-const LISTS: [(&str, &str, &str); 3] = [
+const LISTS: [(&str, &str, &str); 2] = [
     ("offers", "Offers", "get offers -A"),
     ("policies", "Policies", "get policies -A"),
-    ("providers", "Providers", "doctor"),
 ];
 
 pub(super) fn page(request: &PageRequest) -> PageResult {
@@ -44,11 +42,6 @@ pub(super) fn page(request: &PageRequest) -> PageResult {
         "policies" => {
             let view = policy::view(request)?;
             let render = |v: &_| around(policy::render(v, request));
-            request.respond("Policies", command, &view, render)
-        }
-        "providers" => {
-            let view = providers::view(request)?;
-            let render = |v: &_| around(providers::render(v, request));
             request.respond("Policies", command, &view, render)
         }
         _ => {

@@ -5,7 +5,6 @@ use serde::Serialize;
 use tautline_core::{
     TrustedNamespaces,
     index::{Kind, Snapshot},
-    model::Service,
     providers::{self, PROVIDER_PORT},
 };
 
@@ -20,7 +19,7 @@ use crate::{
 /// The maximum number of rules of an offer or a policy.
 pub(super) const MAX_RULES: usize = 64;
 /// The label of the Services that answer a rule, without the name of the rule.
-pub(super) const LABEL: &str = "constraint.ciena.com/constraint-";
+const LABEL: &str = "constraint.ciena.com/constraint-";
 
 /// Returns whether the fields of the query select an object.
 pub(super) fn is_wanted(request: &PageRequest, namespace: &str, name: &str) -> bool {
@@ -72,9 +71,10 @@ impl Provider {
                 problem: Some(missing(snapshot, namespace, rule)),
             };
         };
+        let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
         let other = providers::ambiguous_provider(snapshot, rule, namespace, trusted);
         let problem = match other {
-            _ if addresses(snapshot, service).is_empty() => {
+            _ if providers::addresses(service, slices, PROVIDER_PORT).is_empty() => {
                 Some("the Service has no ready endpoint".to_owned())
             }
             Some(other) => Some(format!(
@@ -103,12 +103,6 @@ fn missing(snapshot: &Snapshot, namespace: &str, rule: &str) -> String {
         ),
     };
     clean(&text)
-}
-
-pub(super) fn addresses(snapshot: &Snapshot, service: &Service) -> Vec<String> {
-    let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
-    let all = providers::addresses(service, slices, PROVIDER_PORT);
-    all.iter().map(ToString::to_string).collect()
 }
 
 /// Renders the rules of an offer, with their policies, or those of a policy, with their weights.

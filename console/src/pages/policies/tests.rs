@@ -116,19 +116,6 @@ async fn policies_name_the_service_of_each_rule() {
 }
 
 #[tokio::test]
-async fn providers_show_whom_they_count_for() {
-    let view = tests::json(&console(), "/policies?list=providers").await;
-    assert_eq!(view["unanswered"][0], "carbon");
-    let rows = view["providers"]["rows"].as_array().unwrap();
-    assert_eq!(rows[0]["forAllNamespaces"], true);
-    assert_eq!(rows[0]["addresses"][0], "net.example.com:5309");
-    assert_eq!(
-        (&rows[1]["name"], &rows[1]["addressCount"]),
-        (&"tenant".into(), &0.into())
-    );
-}
-
-#[tokio::test]
 async fn two_equal_providers_are_ambiguous() {
     let second = MANIFEST.replacen(
         "name: tenant, namespace: other",
@@ -154,14 +141,13 @@ async fn empty_lists_teach_and_odd_ones_are_refused() {
     for (list, text) in [
         ("offers", "No offer is here"),
         ("policies", "No policy is here"),
-        ("providers", "No Service answers a rule"),
     ] {
         let (_, body) = get(&empty, &format!("/policies?list={list}")).await;
         assert!(body.contains(text), "{list}: {body}");
     }
     let (status, body) = get(&empty, "/policies?list=odd").await;
     assert_eq!(status, 400);
-    assert!(body.contains("offers, policies, providers"), "{body}");
+    assert!(body.contains("offers, policies"), "{body}");
 }
 
 #[tokio::test]
@@ -176,7 +162,7 @@ async fn many_offers_are_a_small_page() {
         );
     }
     let console = Arc::new(tests::console(&yaml, FakeSource::default()));
-    for list in ["offers", "policies", "providers"] {
+    for list in ["offers", "policies"] {
         let (_, body) = get(&console, &format!("/policies?list={list}")).await;
         assert!(body.len() < 200_000, "{list}: {} bytes", body.len());
     }
