@@ -7,8 +7,8 @@ use tautline_latency::report::{Basis, By, Cell, MatrixReport, TopReport};
 
 use super::{
     limit,
-    scope::{Level, Scope, grouped},
-    tiles::{self, is_within},
+    scope::{Level, Scope},
+    tiles::is_within,
 };
 use crate::{
     admin::{Missing, latency_report},
@@ -41,10 +41,6 @@ pub(super) struct View {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Network {
     pub matrix: MatrixReport,
-    /// True if rows are groups of nodes or of zones.
-    pub is_grouped: bool,
-    /// The number of sampled nodes, if rows are groups of nodes.
-    pub sampled_nodes: Option<usize>,
     pub counts: Counts,
     /// The pairs, each once, the slowest first.
     pub pairs: Window<Pair>,
@@ -99,15 +95,10 @@ pub(super) async fn view(request: &PageRequest) -> PageResult<View> {
 impl Network {
     fn new(
         request: &PageRequest,
-        report: MatrixReport,
+        matrix: MatrixReport,
         scope: &mut Scope,
         limit: Option<u64>,
     ) -> PageResult<Self> {
-        let (mut matrix, mut sampled_nodes) = (report, None);
-        if scope.names.len() > scope.most {
-            sampled_nodes = Some(matrix.names.len());
-            matrix = grouped(&matrix, &scope.names, scope.most);
-        }
         let only = scope.only.as_ref().map(|(node, _)| node.as_str());
         let pairs = pairs(&matrix, only);
         let counts = Counts::new(&matrix, &pairs, limit);
@@ -127,16 +118,8 @@ impl Network {
                 pages: peers.pages,
             },
         };
-        let most = tiles::most_names(&matrix.names);
-        let mut is_grouped = sampled_nodes.is_some();
-        if matrix.by == By::Zone && !is_grouped && matrix.names.len() > most {
-            is_grouped = true;
-            matrix = grouped(&matrix, &matrix.names, most);
-        }
         Ok(Self {
             matrix,
-            is_grouped,
-            sampled_nodes,
             counts,
             pairs,
         })
@@ -204,7 +187,7 @@ impl Within {
 }
 
 /// Returns each pair of names once, the slowest first, or only the pairs of the name `only`. In a
-/// matrix of zones or groups, a name makes a pair with itself, too.
+/// matrix of zones, a name makes a pair with itself, too.
 pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, usize)> {
     let own = matrix.by == By::Zone;
     let count = matrix.names.len();

@@ -9,10 +9,11 @@ use super::{
     limit,
     network::{MAX_NAME_CHARS, Network, Pair, View, Within},
     scope::Level,
-    tiles::{Tiles, is_within},
+    tiles::{Tiles, is_within, most_names},
 };
 use crate::{
     draw::{badge, clean, joined, state},
+    form,
     links::{self, link},
     request::PageRequest,
     table::{column, name, number, only_if, table, text},
@@ -43,16 +44,13 @@ fn place(view: &View, request: &PageRequest) -> Markup {
                     "Round-trip times between zones: medians over pairs of their nodes. A zone's name leads to its nodes, a \
                      tile to those of both."
                 }
-                Level::Nodes { zone, to, groups, nodes, only_zone } => {
+                Level::Nodes { zone, to, nodes, shown, only_zone } => {
                     @if !only_zone { a href="/latency" { "All zones" } " › " }
-                    @let name = zones_text(zone, to.as_deref());
-                    @if groups.is_empty() {
-                        b { (name) }
-                    } @else {
-                        a href=(zones_link(request, zone, to.as_deref())) { (name) }
-                        " › groups " (clean(groups, 40))
+                    b { (zones_text(zone, to.as_deref())) } ", " (nodes) " nodes"
+                    @if shown < nodes {
+                        "; " (shown) " of them, evenly spaced by name, are here, and the page of a node has its pairs with \
+                         all of its zone"
                     }
-                    ", " (nodes) " nodes"
                 }
                 Level::OneNode { node, zone } => {
                     a href="/latency" { "All zones" } " › "
@@ -92,13 +90,13 @@ fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup
         (limit::form(request))
         @if let Some(error) = &view.limit_error { p .error role="alert" { (error) } }
         (counted(view, network))
-        @if let Some(nodes) = network.sampled_nodes {
-            p .dim {
-                "Each tile is a group of neighbours by name, and its figure the median over the pairs of a sample, "
-                (nodes) " nodes in all. A tile leads to the nodes of its two groups."
-            }
+        @if !matches!(view.level, Level::Zones) {
+            (form::filter("lat-node", "/latency", &form::text("Node", "node", request.field("node"))))
         }
-        @if !matches!(view.level, Level::OneNode { .. }) { (matrix(view, network, request)) }
+        @if !matches!(view.level, Level::OneNode { .. }) {
+            @if network.matrix.names.len() <= most_names(&network.matrix.names) { (matrix(view, network, request)) }
+            @else { p .dim { "There are too many for tiles." } }
+        }
         h2 { "Pairs, the slowest first" }
         (pairs(view, network, request))
         (network.pairs.pager(request, ""))
@@ -107,10 +105,9 @@ fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup
 
 fn counted(view: &View, network: &Network) -> Markup {
     let counts = &network.counts;
-    let what = match (network.matrix.by, !network.is_grouped) {
-        (By::Node, _) => "nodes",
-        (By::Zone, true) => "zones",
-        (By::Zone, false) => "groups",
+    let what = match network.matrix.by {
+        By::Node => "nodes",
+        By::Zone => "zones",
     };
     html! {
         p {
@@ -134,21 +131,14 @@ fn within_rest(within: &Within, names: usize, what: &str) -> Markup {
 }
 
 fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
-    let names = &network.matrix.names;
-    let is_single = !network.is_grouped;
-    // Groups of zones have no page.
-    let has_pages = is_single || !matches!(view.level, Level::Zones);
-    let row = |i: usize| match &view.level {
-        Level::Nodes { .. } if is_single => {
-            Some(part_link(request, [("node", names.get(i)?.as_str())]))
-        }
-        _ if has_pages => page_of(view, network, request, (i, i)),
-        _ => None,
+    let row = |i: usize| {
+        let name = network.matrix.names.get(i)?;
+        Some(match view.level {
+            Level::Zones => zones_link(request, name, None),
+            _ => part_link(request, [("node", name.as_str())]),
+        })
     };
-    let tile = |i: usize, j: usize| {
-        let page = || page_of(view, network, request, (i, j));
-        has_pages.then(page).flatten()
-    };
+    let tile = |i: usize, j: usize| page_of(view, network, request, (i, j));
     Tiles {
         report: &network.matrix,
         limit: view.limit_micros,
@@ -170,32 +160,14 @@ fn page_of(
     let (from, to) = (names.get(i)?, names.get(j)?);
     match &view.level {
         Level::Zones => Some(zones_link(request, from, Some(to))),
-        _ if !network.is_grouped => (i != j).then(|| links::pair(from, to)),
-        Level::OneNode { .. } => None,
-        Level::Nodes {
-            zone, to, groups, ..
-        } => {
-            let groups = match groups.as_str() {
-                "" => format!("{i},{j}"),
-                groups => format!("{groups}/{i},{j}"),
-            };
-            let to = to.as_deref().map(|to| ("to", to));
-            let fields = [("zone", zone.as_str())].into_iter().chain(to);
-            Some(part_link(
-                request,
-                fields.chain([("groups", groups.as_str())]),
-            ))
-        }
+        _ => (i != j).then(|| links::pair(from, to)),
     }
 }
 
 fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let of_nodes = network.matrix.by == By::Node;
     let pair = |pair: &Pair| {
-        let page = match view.level {
-            Level::Zones => Some(zones_link(request, &pair.from, Some(&pair.to))),
-            _ => page_of(view, network, request, pair.at),
-        };
+        let page = page_of(view, network, request, pair.at);
         let name = html! {
             (pair.from)
             @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (pair.to) }

@@ -213,27 +213,6 @@ impl MatrixReport {
         cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
     }
 
-    /// Returns a matrix of groups instead of nodes: the medians over the pairs of their members,
-    /// without those of a node and itself. A group has a label and the names of its members.
-    pub fn grouped(&self, groups: &[(String, Vec<&str>)]) -> Self {
-        let mut group_of = HashMap::new();
-        for (group, (_, members)) in groups.iter().enumerate() {
-            group_of.extend(members.iter().map(|name| (*name, group)));
-        }
-        let group = |i: usize| group_of.get(self.names.get(i)?.as_str()).copied();
-        let count = groups.len();
-        let mut pairs = vec![Pairs::default(); count * count];
-        for (i, row) in self.cells.iter().enumerate() {
-            for (j, cell) in row.iter().enumerate().filter(|(j, _)| *j != i) {
-                if let Some((a, b)) = group(i).zip(group(j)) {
-                    pairs[a * count + b].add(cell.effective);
-                }
-            }
-        }
-        let names = groups.iter().map(|(label, _)| label.clone()).collect();
-        Self::of_groups(names, |i, j| &pairs[i * count + j])
-    }
-
     fn of_groups<'a>(names: Vec<String>, pairs: impl Fn(usize, usize) -> &'a Pairs) -> Self {
         let row = |i| (0..names.len()).map(|j| pairs(i, j).cell()).collect();
         Self {
@@ -322,38 +301,6 @@ mod tests {
             prop_assert!(low <= middle && middle <= high);
             prop_assert!(list.contains(&low) && list.contains(&high));
         }
-    }
-
-    #[test]
-    fn grouped_cells_are_medians_without_the_diagonal() {
-        let cell = |basis, rtt_micros| Cell {
-            effective: EffectiveRtt { basis, rtt_micros },
-            ..Cell::default()
-        };
-        let same = || cell(Basis::Same, Some(0));
-        let measured = |micros| cell(Basis::Measured, Some(micros));
-        let lost = || cell(Basis::Unreachable, None);
-        let report = MatrixReport {
-            by: By::Node,
-            names: ["a1", "a2", "b"].map(str::to_owned).into(),
-            cells: vec![
-                vec![same(), measured(5), measured(900)],
-                vec![measured(5), same(), cell(Basis::Estimated, Some(700))],
-                vec![lost(), lost(), same()],
-            ],
-        };
-        let groups = [
-            ("a".to_owned(), vec!["a1", "a2"]),
-            ("b".to_owned(), vec!["b"]),
-        ];
-        let grouped = report.grouped(&groups);
-        let at = |i: usize, j: usize| grouped.cells[i][j].effective;
-        assert_eq!(at(0, 0), EffectiveRtt::new(Basis::Measured, 5));
-        assert_eq!(at(0, 1).rtt_micros, Some(700));
-        assert_eq!(at(1, 0).basis, Basis::Unreachable);
-        assert_eq!(at(1, 1), EffectiveRtt::default());
-        assert_eq!(grouped.cells[1][0].unreachable_pairs, 2);
-        assert_eq!(grouped.names, ["a", "b"]);
     }
 
     #[test]
