@@ -108,21 +108,6 @@ impl PageRequest {
         chosen.map(|(_, choice)| Some(*choice)).ok_or_else(error)
     }
 
-    /// Separates the error of an invalid form, which a page shows next to the form. In JSON, this
-    /// error is the response, as other errors are.
-    pub(crate) fn shown_beside<T>(
-        &self,
-        result: PageResult<T>,
-    ) -> PageResult<(Option<T>, Option<String>)> {
-        match result {
-            Ok(value) => Ok((Some(value), None)),
-            Err(error) if !self.json && error.status == StatusCode::BAD_REQUEST => {
-                Ok((None, Some(clean(&error.text, MAX_TEXT_CHARS))))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Returns the fields of the query with a value that `keep` selects by their name.
     pub(crate) fn fields(&self, keep: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
         let pairs = self.query.iter();

@@ -42,8 +42,6 @@ struct View<'a> {
     products: &'a [Total],
     fragmentation: &'a Fragmentation,
     what_if: Option<what_if::Answer>,
-    #[serde(skip)]
-    what_if_error: Option<String>,
     nodes: Window<NodeTop>,
     /// The number of the cluster's nodes, with and without GPUs.
     cluster_nodes: usize,
@@ -63,8 +61,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
     let filter = Filter::new(request)?;
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
-    let answer = what_if::answer(request, &inspected).await;
-    let (answer, what_if_error) = request.shown_beside(answer)?;
+    let answer = what_if::answer(request, &inspected).await?;
     let inspection = &inspected.inspection;
     let nodes = inspection.nodes();
     let chosen = filter.select(&nodes, &inspected);
@@ -90,8 +87,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
         sums: CardSums::of_all(&inspected.totals),
         products: &inspected.totals,
         fragmentation: &inspected.fragmentation,
-        what_if: answer.flatten(),
-        what_if_error,
+        what_if: answer,
         measured: rows.iter().any(bars::is_measured),
         nodes: Window {
             rows,
@@ -142,7 +138,6 @@ fn render(view: &View<'_>, filter: &Filter<'_>, request: &PageRequest) -> Markup
             (classes(view.fragmentation))
             h2 #what-if { "What if more pods came?" }
             (what_if::form(request))
-            @if let Some(error) = &view.what_if_error { p .error role="alert" { (error) } }
             @if let Some(answer) = &view.what_if { (what_if::render(answer)) }
             h2 #nodes { "Nodes" }
             (filter.form(request, view.inspected))

@@ -26,8 +26,6 @@ pub(super) const MAX_NAME_CHARS: usize = 120;
 pub(super) struct View {
     pub level: Level,
     pub limit_micros: Option<u64>,
-    #[serde(skip)]
-    pub limit_error: Option<String>,
     /// The network; absent if no provider answers.
     pub network: Option<Network>,
     pub error: Option<String>,
@@ -57,8 +55,7 @@ pub(super) struct Pair {
 }
 
 pub(super) async fn view(request: &PageRequest) -> PageResult<View> {
-    let (limit, limit_error) = request.shown_beside(limit::read(request))?;
-    let limit = limit.flatten();
+    let limit = limit::read(request)?;
     let snapshot = request.console.store.snapshot();
     let mut scope = Scope::new(request, &snapshot)?;
     let source = &*request.console.source;
@@ -83,7 +80,6 @@ pub(super) async fn view(request: &PageRequest) -> PageResult<View> {
     Ok(View {
         level: scope.level,
         limit_micros: limit,
-        limit_error,
         network,
         error,
         worst,

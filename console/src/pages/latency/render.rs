@@ -88,7 +88,6 @@ fn zones_link(request: &PageRequest, zone: &str, to: Option<&str>) -> String {
 fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup {
     html! {
         (limit::form(request))
-        @if let Some(error) = &view.limit_error { p .error role="alert" { (error) } }
         (counted(view, network))
         @if !matches!(view.level, Level::Zones) {
             (form::filter("lat-node", "/latency", &form::text("Node", "node", request.field("node"))))
