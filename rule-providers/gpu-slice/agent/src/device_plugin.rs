@@ -44,9 +44,8 @@ impl DevicePlugin {
     /// Runs until it is dropped. The kubelet then has no allocatable devices, and forgets them
     /// after 5 minutes. `poll` is the interval at which the sockets are checked.
     pub async fn run(self, poll: Duration) {
-        let (allocations, reader) = Reader::new(&self.kubelet_dir);
         let starter = Arc::new(Starter {
-            allocations,
+            allocations: Reader::new(&self.kubelet_dir),
             giver: self.giver,
             specs: self.specs,
             metrics: self.metrics,
@@ -70,7 +69,7 @@ impl DevicePlugin {
             }
         };
         let (milli, memory) = (resource(Counted::Milli), resource(Counted::Memory));
-        tokio::join!(reader.run(), milli, memory, sweeps);
+        tokio::join!(milli, memory, sweeps);
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    allocations::Asker,
+    allocations::Reader,
     holders::{Holder, held_by, holder},
     ids::{Counted, token},
 };
@@ -47,7 +47,7 @@ pub(crate) trait Give: Send + Sync {
 
 /// The state that the services of both resources share.
 pub(crate) struct Starter {
-    pub allocations: Asker,
+    pub allocations: Reader,
     pub giver: Arc<dyn Give>,
     pub specs: OwnSpecs,
     pub metrics: Metrics,
@@ -104,7 +104,7 @@ impl Starter {
     }
 
     async fn holder(&self, counted: Counted, ids: &[String]) -> Result<Holder, Refusal> {
-        let allocations = self.allocations.ask().await.map_err(|error| {
+        let allocations = self.allocations.read().await.map_err(|error| {
             let text = format!("no cards: {error}; the kubelet tries again");
             refusal("NoPodResources", text)
         })?;
@@ -144,7 +144,7 @@ impl Starter {
         if !self.specs.exist() {
             return;
         }
-        let Ok(allocations) = self.allocations.ask().await else {
+        let Ok(allocations) = self.allocations.read().await else {
             return;
         };
         let mut live = HashSet::new();
@@ -160,7 +160,7 @@ impl Starter {
 
     /// Returns all IDs of a resource that containers hold; empty if the kubelet does not answer.
     pub async fn held(&self, counted: Counted) -> HashSet<String> {
-        let allocations = self.allocations.ask().await.unwrap_or_default();
+        let allocations = self.allocations.read().await.unwrap_or_default();
         let containers = allocations.listed.iter().flat_map(|pod| &pod.containers);
         containers
             .flat_map(|container| held_by(container, counted.resource()))

@@ -114,15 +114,13 @@ fn specs(dir: &Path) -> OwnSpecs {
     OwnSpecs::new(dir.join("cdi"))
 }
 
-fn starter(dir: &Path) -> (Starter, Reader) {
-    let (allocations, reader) = Reader::new(dir);
-    let starter = Starter {
-        allocations,
+fn starter(dir: &Path) -> Starter {
+    Starter {
+        allocations: Reader::new(dir),
         giver: Arc::new(Giver),
         specs: specs(dir),
         metrics: Metrics::default(),
-    };
-    (starter, reader)
+    }
 }
 
 /// Waits until `fault` is `None`.
@@ -338,9 +336,8 @@ async fn sweep_keeps_what_pods_hold() {
         .admit("a", "main", false, &[(MILLI, 100)])
         .await;
     let started = scene.kubelet.start_container("a", "main").await.unwrap();
-    let (starter, reader) = starter(scene.dir.path());
+    let starter = starter(scene.dir.path());
     starter.specs.write("old", Edits::default()).unwrap();
-    tokio::spawn(reader.run());
     starter.sweep(Duration::ZERO).await;
     assert!(scene.spec(&started[MILLI].cdi_devices[0].name).is_some());
     assert_eq!(scene.specs(), 1);
@@ -349,7 +346,7 @@ async fn sweep_keeps_what_pods_hold() {
 #[tokio::test]
 async fn without_specs_the_kubelet_is_not_asked() {
     let dir = TempDir::new().unwrap();
-    // The reader does not run, so a question would have no answer.
-    let (starter, _reader) = starter(dir.path());
+    // An answer would not come at once.
+    let starter = starter(dir.path());
     assert!(starter.sweep(Duration::ZERO).now_or_never().is_some());
 }
