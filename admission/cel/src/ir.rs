@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::library::declaration::{Implementation, Overload};
+use crate::library::declaration::Overload;
 use crate::value::Value;
 
 #[derive(Debug)]
@@ -64,9 +64,9 @@ pub(crate) enum SelectMode {
     Test,
 }
 
-/// The function that a call runs: a fixed one, or the first overload that accepts the arguments.
+/// The function that a call runs: a fixed overload, or the first one that accepts the arguments.
 pub(crate) enum Dispatch {
-    Static(Implementation),
+    Static(&'static Overload),
     Dynamic(Vec<&'static Overload>),
 }
 

@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::error::{EvaluationError, Invalid};
 use crate::ir::{Dispatch, Ir, Loop, LoopKind, SelectMode};
 use crate::library::check_format;
-use crate::library::declaration::{CallContext, Implementation, Overload};
+use crate::library::declaration::{CallContext, Overload};
 use crate::pattern::Pattern;
 use crate::syntax::ast::{Node, NodeKind};
 use crate::types::Type;
@@ -102,19 +102,17 @@ impl Checker<'_> {
             );
         };
         self.validate(name, target, arguments, &irs);
-        let first = fitting.first().map_or(0, |overload| overload.function);
         let dispatch = match fitting.first() {
-            Some(only) if fitting.iter().all(|overload| overload.function == first) => {
-                Dispatch::Static(only.implementation)
+            Some(first) if fitting.iter().all(|other| other.module == first.module) => {
+                Dispatch::Static(first)
             }
             _ => Dispatch::Dynamic(fitting),
         };
         if target.is_none()
             && CONVERSIONS.contains(&name)
-            && let ([Ir::Constant(value)], Dispatch::Static(implementation)) =
-                (irs.as_slice(), &dispatch)
+            && let ([Ir::Constant(value)], Dispatch::Static(function)) = (irs.as_slice(), &dispatch)
         {
-            return match constant(*implementation, value) {
+            return match constant(function, value) {
                 Ok(value) => (Ir::Constant(value), result),
                 Err(error) => self.issue(
                     arguments.first().map_or(at, |node| node.at),
@@ -387,13 +385,13 @@ const CONVERSIONS: [&str; 9] = [
     "uint",
 ];
 
-fn constant(implementation: Implementation, value: &Value) -> Result<Value, EvaluationError> {
+fn constant(function: &Overload, value: &Value) -> Result<Value, EvaluationError> {
     let mut budget = Budget::default();
     let mut context = CallContext {
         budget: &mut budget,
         resolver: &&[][..],
     };
-    implementation(&mut context, std::slice::from_ref(value))
+    function.call(&mut context, std::slice::from_ref(value))
 }
 
 /// Builds the node of a call. Calls that do not evaluate all their arguments have nodes of their

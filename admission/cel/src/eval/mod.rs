@@ -96,8 +96,8 @@ impl Evaluator<'_> {
         for argument in arguments {
             values.push(self.eval(argument)?);
         }
-        let implementation = match dispatch {
-            Dispatch::Static(implementation) => *implementation,
+        let function = match dispatch {
+            Dispatch::Static(function) => *function,
             Dispatch::Dynamic(overloads) => {
                 let fitting = overloads.iter().find(|overload| {
                     overload
@@ -106,12 +106,10 @@ impl Evaluator<'_> {
                         .zip(&values)
                         .all(|(of, value)| access::is_a(value, of))
                 });
-                fitting
-                    .ok_or_else(EvaluationError::no_overload)?
-                    .implementation
+                *fitting.ok_or_else(EvaluationError::no_overload)?
             }
         };
-        implementation(&mut self.context, &values)
+        function.call(&mut self.context, &values)
     }
 
     /// Evaluates `||` if `any`, otherwise `&&`. A term that decides the result takes precedence

@@ -2,156 +2,115 @@
 
 use std::sync::Arc;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::Value;
-use crate::value::authorizer::{AccessCheck, Decision, ResourceCheck, Subject};
+use crate::value::authorizer::{AccessCheck, ResourceCheck, Subject};
 use crate::value::named_format::subdomain;
 
-/// Declares a member that sets a part of a resource check.
-macro_rules! part {
-    ($name:literal, $field:ident) => {
-        (
-            &[concat!("ResourceCheck.", $name, "(string): ResourceCheck")],
-            |_, arguments| with(arguments, |check, text| check.$field = text),
-        )
-    };
-}
+/// The cost units of an access check, as in Kubernetes.
+const CHECK_UNITS: u64 = 350_000;
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &["Authorizer.path(string): PathCheck"],
-        |_, arguments| match arguments {
-            [Value::Authorizer(_), Value::String(path)] if path.trim().is_empty() => {
-                Err(EvaluationError::failed("path must not be empty"))
-            }
-            [Value::Authorizer(subject), Value::String(path)] => {
-                Ok(Value::AccessCheck(Arc::new(AccessCheck::Path {
-                    subject: subject.clone(),
-                    path: path.clone(),
-                })))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["Authorizer.group(string): GroupCheck"], |_, arguments| {
-        bind!([Value::Authorizer(subject), Value::String(group)] = arguments);
-        Ok(Value::AccessCheck(Arc::new(AccessCheck::Group {
-            subject: subject.clone(),
-            group: group.clone(),
-        })))
-    }),
-    (
-        &["Authorizer.serviceAccount(string, string): Authorizer"],
-        |_, arguments| {
-            bind!(
-                [
-                    Value::Authorizer(_),
-                    Value::String(namespace),
-                    Value::String(name)
-                ] = arguments
-            );
+pub(super) const MODULE: Module = (
+    "Authorizer.path(string): PathCheck; Authorizer.group(string): GroupCheck
+    Authorizer.serviceAccount(string, string): Authorizer
+    GroupCheck.resource(string): ResourceCheck
+    ResourceCheck.subresource|namespace|name|fieldSelector|labelSelector(string): ResourceCheck
+    PathCheck.check(string): Decision; ResourceCheck.check(string): Decision
+    Decision.allowed|errored(): bool; Decision.reason|error(): string",
+    call,
+);
+
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    Ok(match (function.name, arguments) {
+        ("path", [Value::Authorizer(_), Value::String(path)]) if path.trim().is_empty() => {
+            return Err(EvaluationError::failed("path must not be empty"));
+        }
+        ("path", [Value::Authorizer(subject), Value::String(path)]) => {
+            access_check(AccessCheck::Path {
+                subject: subject.clone(),
+                path: path.clone(),
+            })
+        }
+        ("group", [Value::Authorizer(subject), Value::String(group)]) => {
+            access_check(AccessCheck::Group {
+                subject: subject.clone(),
+                group: group.clone(),
+            })
+        }
+        (
+            "serviceAccount",
+            [
+                Value::Authorizer(_),
+                Value::String(namespace),
+                Value::String(name),
+            ],
+        ) => {
             if !subdomain(name).is_empty() {
                 return Err(EvaluationError::failed("Invalid service account name"));
             }
             if namespace.contains('.') || namespace.len() > 63 || !subdomain(namespace).is_empty() {
                 return Err(EvaluationError::failed("Invalid service account namespace"));
             }
-            let subject = Subject::ServiceAccount {
+            Value::Authorizer(Arc::new(Subject::ServiceAccount {
                 namespace: namespace.clone(),
                 name: name.clone(),
-            };
-            Ok(Value::Authorizer(Arc::new(subject)))
-        },
-    ),
-    (
-        &["GroupCheck.resource(string): ResourceCheck"],
-        |_, arguments| {
-            bind!([Value::AccessCheck(check), Value::String(resource)] = arguments);
-            let AccessCheck::Group { subject, group } = &**check else {
-                return Err(EvaluationError::no_overload());
-            };
-            if resource.trim().is_empty() {
-                return Err(EvaluationError::failed("resource must not be empty"));
+            }))
+        }
+        (part, [Value::AccessCheck(check), Value::String(text)]) => match (part, &**check) {
+            ("check", AccessCheck::Path { .. } | AccessCheck::Resource(_)) => {
+                context.budget.charge(CHECK_UNITS)?;
+                let decision = context.resolver.authorize(check, text)?;
+                context.budget.charge_allocation(
+                    decision.reason.len() + decision.error.as_ref().map_or(0, String::len),
+                )?;
+                Value::Decision(Arc::new(decision))
             }
-            let empty: Arc<str> = "".into();
-            Ok(Value::AccessCheck(Arc::new(AccessCheck::Resource(
-                ResourceCheck {
+            ("resource", AccessCheck::Group { subject, group }) => {
+                if text.trim().is_empty() {
+                    return Err(EvaluationError::failed("resource must not be empty"));
+                }
+                let empty: Arc<str> = "".into();
+                access_check(AccessCheck::Resource(ResourceCheck {
                     subject: subject.clone(),
                     group: group.clone(),
-                    resource: resource.clone(),
+                    resource: text.clone(),
                     subresource: empty.clone(),
                     namespace: empty.clone(),
                     name: empty.clone(),
                     field_selector: empty.clone(),
                     label_selector: empty,
-                },
-            ))))
+                }))
+            }
+            (part, AccessCheck::Resource(check)) => {
+                let mut check = check.clone();
+                let field = match part {
+                    "subresource" => &mut check.subresource,
+                    "namespace" => &mut check.namespace,
+                    "name" => &mut check.name,
+                    "fieldSelector" => &mut check.field_selector,
+                    "labelSelector" => &mut check.label_selector,
+                    _ => return Err(EvaluationError::no_overload()),
+                };
+                *field = text.clone();
+                access_check(AccessCheck::Resource(check))
+            }
+            _ => return Err(EvaluationError::no_overload()),
         },
-    ),
-    part!("subresource", subresource),
-    part!("namespace", namespace),
-    part!("name", name),
-    part!("fieldSelector", field_selector),
-    part!("labelSelector", label_selector),
-    (
-        &[
-            "PathCheck.check(string): Decision",
-            "ResourceCheck.check(string): Decision",
-        ],
-        check,
-    ),
-    (&["Decision.allowed(): bool"], |_, arguments| {
-        decided(arguments, |decision| Value::Bool(decision.allowed))
-    }),
-    (&["Decision.reason(): string"], |_, arguments| {
-        decided(arguments, |decision| {
-            Value::string(decision.reason.as_str())
-        })
-    }),
-    (&["Decision.errored(): bool"], |_, arguments| {
-        decided(arguments, |decision| Value::Bool(decision.error.is_some()))
-    }),
-    (&["Decision.error(): string"], |_, arguments| {
-        decided(arguments, |decision| {
-            Value::string(decision.error.clone().unwrap_or_default())
-        })
-    }),
-];
-
-fn decided(arguments: &[Value], part: fn(&Decision) -> Value) -> Result<Value, EvaluationError> {
-    bind!([Value::Decision(decision)] = arguments);
-    Ok(part(decision))
-}
-
-fn with(
-    arguments: &[Value],
-    set: fn(&mut ResourceCheck, Arc<str>),
-) -> Result<Value, EvaluationError> {
-    bind!([Value::AccessCheck(check), Value::String(text)] = arguments);
-    let AccessCheck::Resource(check) = &**check else {
-        return Err(EvaluationError::no_overload());
-    };
-    let mut check = check.clone();
-    set(&mut check, text.clone());
-    Ok(Value::AccessCheck(Arc::new(AccessCheck::Resource(check))))
-}
-
-/// The cost units of an access check, as in Kubernetes.
-const CHECK_UNITS: u64 = 350_000;
-
-fn check(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::AccessCheck(check), Value::String(verb)]
-            if !matches!(&**check, AccessCheck::Group { .. }) =>
-        {
-            context.budget.charge(CHECK_UNITS)?;
-            let decision = context.resolver.authorize(check, verb)?;
-            context.budget.charge_allocation(
-                decision.reason.len() + decision.error.as_ref().map_or(0, String::len),
-            )?;
-            Ok(Value::Decision(Arc::new(decision)))
+        ("allowed", [Value::Decision(decision)]) => Value::Bool(decision.allowed),
+        ("errored", [Value::Decision(decision)]) => Value::Bool(decision.error.is_some()),
+        ("reason", [Value::Decision(decision)]) => Value::string(decision.reason.as_str()),
+        ("error", [Value::Decision(decision)]) => {
+            Value::string(decision.error.as_deref().unwrap_or_default())
         }
-        _ => Err(EvaluationError::no_overload()),
-    }
+        _ => return Err(EvaluationError::no_overload()),
+    })
+}
+
+fn access_check(check: AccessCheck) -> Value {
+    Value::AccessCheck(Arc::new(check))
 }

@@ -1,213 +1,96 @@
-use std::sync::Arc;
-
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
+use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::value::Value;
 use crate::value::{duration, timestamp};
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &[
-            "size(string): int",
-            "string.size(): int",
-            "size(bytes): int",
-            "bytes.size(): int",
-            "size(list<A>): int",
-            "list<A>.size(): int",
-            "size(map<A, B>): int",
-            "map<A, B>.size(): int",
-        ],
-        |context, arguments| {
-            let size = match arguments {
-                [Value::String(text)] => {
-                    context.budget.charge_read(text.len())?;
-                    text.chars().count()
-                }
-                [Value::Bytes(bytes)] => bytes.len(),
-                [Value::List(list)] => list.len(),
-                [Value::Map(map)] => map.len(),
-                _ => return Err(EvaluationError::no_overload()),
-            };
-            Ok(Value::Int(size as i64))
-        },
-    ),
-    (&["type(A): type<A>"], |_, arguments| {
-        bind!([value] = arguments);
-        Ok(Value::Type(value.type_name().into()))
-    }),
-    (&["dyn(A): dyn"], |_, arguments| {
-        arguments
-            .first()
-            .cloned()
-            .ok_or_else(EvaluationError::no_overload)
-    }),
-    (
-        &["bool(bool): bool", "bool(string): bool"],
-        |_, arguments| match arguments {
-            [Value::Bool(flag)] => Ok(Value::Bool(*flag)),
-            [Value::String(text)] => match &**text {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-                _ => Err(wrong("string", "bool")),
-            },
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["bytes(bytes): bytes", "bytes(string): bytes"],
-        |context, arguments| match arguments {
-            [value @ Value::Bytes(_)] => Ok(value.clone()),
-            [Value::String(text)] => {
-                context.budget.charge_allocation(text.len())?;
-                Ok(Value::Bytes(text.as_bytes().into()))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "double(double): double",
-            "double(int): double",
-            "double(uint): double",
-            "double(string): double",
-        ],
-        |context, arguments| match arguments {
-            [value @ Value::Double(_)] => Ok(value.clone()),
-            [Value::Int(number)] => Ok(Value::Double(*number as f64)),
-            [Value::Uint(number)] => Ok(Value::Double(*number as f64)),
-            [Value::String(text)] => {
-                context.budget.charge_read(text.len())?;
-                double(text)
-                    .map(Value::Double)
-                    .ok_or_else(|| wrong("string", "double"))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "int(int): int",
-            "int(uint): int",
-            "int(double): int",
-            "int(string): int",
-            "int(timestamp): int",
-            "int(duration): int",
-        ],
-        |context, arguments| {
-            let range = || EvaluationError::failed("integer overflow");
-            match arguments {
-                [value @ Value::Int(_)] => Ok(value.clone()),
-                [Value::Uint(number)] => {
-                    i64::try_from(*number).map(Value::Int).map_err(|_| range())
-                }
-                // As in cel-go, the bounds are refused: the upper one is not exact as a double.
-                [Value::Double(number)]
-                    if *number > i64::MIN as f64 && *number < i64::MAX as f64 =>
-                {
-                    Ok(Value::Int(*number as i64))
-                }
-                [Value::Double(_)] => Err(range()),
-                [Value::String(text)] => {
-                    context.budget.charge_read(text.len())?;
-                    text.parse()
-                        .map(Value::Int)
-                        .map_err(|_| wrong("string", "int"))
-                }
-                [Value::Timestamp(time)] => Ok(Value::Int(time.as_second().min(
-                    if time.subsec_nanosecond() < 0 {
-                        time.as_second() - 1
-                    } else {
-                        i64::MAX
-                    },
-                ))),
-                [Value::Duration(span)] => Ok(Value::Int(*span)),
-                _ => Err(EvaluationError::no_overload()),
-            }
-        },
-    ),
-    (
-        &[
-            "uint(uint): uint",
-            "uint(int): uint",
-            "uint(double): uint",
-            "uint(string): uint",
-        ],
-        |context, arguments| {
-            let range = || EvaluationError::failed("unsigned integer overflow");
-            match arguments {
-                [value @ Value::Uint(_)] => Ok(value.clone()),
-                [Value::Int(number)] => {
-                    u64::try_from(*number).map(Value::Uint).map_err(|_| range())
-                }
-                [Value::Double(number)] if *number >= 0.0 && *number < u64::MAX as f64 => {
-                    Ok(Value::Uint(*number as u64))
-                }
-                [Value::Double(_)] => Err(range()),
-                [Value::String(text)] => {
-                    context.budget.charge_read(text.len())?;
-                    if text.starts_with('+') {
-                        return Err(wrong("string", "uint"));
-                    }
-                    text.parse()
-                        .map(Value::Uint)
-                        .map_err(|_| wrong("string", "uint"))
-                }
-                _ => Err(EvaluationError::no_overload()),
-            }
-        },
-    ),
-    (
-        &[
-            "string(string): string",
-            "string(bool): string",
-            "string(bytes): string",
-            "string(double): string",
-            "string(duration): string",
-            "string(int): string",
-            "string(timestamp): string",
-            "string(uint): string",
-            "string(IP): string",
-            "string(CIDR): string",
-        ],
-        string,
-    ),
-    (
-        &[
-            "timestamp(timestamp): timestamp",
-            "timestamp(string): timestamp",
-            "timestamp(int): timestamp",
-        ],
-        |context, arguments| match arguments {
-            [value @ Value::Timestamp(_)] => Ok(value.clone()),
-            [Value::Int(seconds)] => jiff::Timestamp::from_second(*seconds)
-                .ok()
-                .and_then(timestamp::in_range)
-                .map(Value::Timestamp)
-                .ok_or_else(|| EvaluationError::failed("timestamp overflow")),
-            [Value::String(text)] => {
-                context.budget.charge_read(text.len())?;
-                Ok(Value::Timestamp(timestamp::parse(text)?))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "duration(duration): duration",
-            "duration(string): duration",
-            "duration(int): duration",
-        ],
-        |context, arguments| match arguments {
-            [value @ Value::Duration(_)] => Ok(value.clone()),
-            [Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
-            [Value::String(text)] => {
-                context.budget.charge_read(text.len())?;
-                Ok(Value::Duration(duration::parse(text)?))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-];
+pub(super) const MODULE: Module = (
+    "size(string): int; string.size(): int; size(bytes): int; bytes.size(): int
+    size(list<A>): int; list<A>.size(): int; size(map<A, B>): int; map<A, B>.size(): int
+    type(A): type<A>; dyn(A): dyn
+    bool(bool): bool; bool(string): bool
+    bytes(bytes): bytes; bytes(string): bytes
+    double(double): double; double(int): double; double(uint): double; double(string): double
+    int(int): int; int(uint): int; int(double): int; int(string): int
+    int(timestamp): int; int(duration): int
+    uint(uint): uint; uint(int): uint; uint(double): uint; uint(string): uint
+    string(string): string; string(bool): string; string(bytes): string; string(double): string
+    string(duration): string; string(int): string; string(timestamp): string
+    string(uint): string; string(IP): string; string(CIDR): string
+    timestamp(timestamp): timestamp; timestamp(string): timestamp; timestamp(int): timestamp
+    duration(duration): duration; duration(string): duration; duration(int): duration",
+    call,
+);
+
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let budget = &mut *context.budget;
+    let [value] = arguments else {
+        return Err(EvaluationError::no_overload());
+    };
+    Ok(match (function.name, value) {
+        ("size", Value::String(text)) => {
+            budget.charge_read(text.len())?;
+            Value::Int(text.chars().count() as i64)
+        }
+        ("size", Value::Bytes(bytes)) => Value::Int(bytes.len() as i64),
+        ("size", Value::List(list)) => Value::Int(list.len() as i64),
+        ("size", Value::Map(map)) => Value::Int(map.len() as i64),
+        ("type", _) => Value::Type(value.type_name().into()),
+        ("dyn", _)
+        | ("bool", Value::Bool(_))
+        | ("bytes", Value::Bytes(_))
+        | ("double", Value::Double(_))
+        | ("int", Value::Int(_))
+        | ("uint", Value::Uint(_))
+        | ("string", Value::String(_))
+        | ("timestamp", Value::Timestamp(_))
+        | ("duration", Value::Duration(_)) => value.clone(),
+        ("bool", Value::String(text)) => parsed("bool", text)?,
+        ("bytes", Value::String(text)) => {
+            budget.charge_allocation(text.len())?;
+            Value::Bytes(text.as_bytes().into())
+        }
+        (to @ ("double" | "int" | "uint" | "timestamp" | "duration"), Value::String(text)) => {
+            budget.charge_read(text.len())?;
+            parsed(to, text)?
+        }
+        ("double", Value::Int(number)) => Value::Double(*number as f64),
+        ("double", Value::Uint(number)) => Value::Double(*number as f64),
+        ("int", Value::Uint(number)) => {
+            Value::Int(i64::try_from(*number).map_err(|_| overflow("integer"))?)
+        }
+        // As in cel-go, the bounds are refused: the upper one is not exact as a double.
+        ("int", Value::Double(number))
+            if *number > i64::MIN as f64 && *number < i64::MAX as f64 =>
+        {
+            Value::Int(*number as i64)
+        }
+        ("int", Value::Double(_)) => return Err(overflow("integer")),
+        ("int", Value::Timestamp(time)) => {
+            Value::Int(time.as_second() - i64::from(time.subsec_nanosecond() < 0))
+        }
+        ("int", Value::Duration(span)) => Value::Int(*span),
+        ("uint", Value::Int(number)) => {
+            Value::Uint(u64::try_from(*number).map_err(|_| overflow("unsigned integer"))?)
+        }
+        ("uint", Value::Double(number)) if *number >= 0.0 && *number < u64::MAX as f64 => {
+            Value::Uint(*number as u64)
+        }
+        ("uint", Value::Double(_)) => return Err(overflow("unsigned integer")),
+        ("string", _) => string(budget, value)?,
+        ("timestamp", Value::Int(seconds)) => {
+            let time = jiff::Timestamp::from_second(*seconds).ok();
+            let time = time.and_then(timestamp::in_range);
+            Value::Timestamp(time.ok_or_else(|| overflow("timestamp"))?)
+        }
+        ("duration", Value::Int(nanos)) => Value::Duration(*nanos),
+        _ => return Err(EvaluationError::no_overload()),
+    })
+}
 
 /// Parses a double as Go does; `None` for a text that is not a number or is too large.
 fn double(text: &str) -> Option<f64> {
@@ -215,16 +98,33 @@ fn double(text: &str) -> Option<f64> {
     (!number.is_infinite() || text.to_ascii_lowercase().contains("inf")).then_some(number)
 }
 
-fn wrong(from: &str, to: &str) -> EvaluationError {
-    EvaluationError::failed(format!("type conversion error from '{from}' to '{to}'"))
+fn parsed(to: &str, text: &str) -> Result<Value, EvaluationError> {
+    match to {
+        "bool" => match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(Value::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        "double" => double(text).map(Value::Double),
+        "int" => text.parse().ok().map(Value::Int),
+        "uint" if text.starts_with('+') => None,
+        "uint" => text.parse().ok().map(Value::Uint),
+        "timestamp" => return Ok(Value::Timestamp(timestamp::parse(text)?)),
+        _ => return Ok(Value::Duration(duration::parse(text)?)),
+    }
+    .ok_or_else(|| {
+        EvaluationError::failed(format!("type conversion error from 'string' to '{to}'"))
+    })
 }
 
-fn string(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
-    bind!([value] = arguments);
+fn overflow(of: &str) -> EvaluationError {
+    EvaluationError::failed(format!("{of} overflow"))
+}
+
+fn string(budget: &mut Budget, value: &Value) -> Result<Value, EvaluationError> {
     let text = match value {
-        Value::String(text) => return Ok(Value::String(Arc::clone(text))),
         Value::Bytes(bytes) => {
-            context.budget.charge_allocation(bytes.len())?;
+            budget.charge_allocation(bytes.len())?;
             let text = std::str::from_utf8(bytes);
             return text.map(Value::string).map_err(|_| {
                 EvaluationError::failed("invalid UTF-8 in bytes, cannot convert to string")
@@ -240,7 +140,7 @@ fn string(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, E
         Value::Cidr(network) => network.to_string(),
         _ => return Err(EvaluationError::no_overload()),
     };
-    context.budget.charge_allocation(text.len())?;
+    budget.charge_allocation(text.len())?;
     Ok(Value::string(text))
 }
 

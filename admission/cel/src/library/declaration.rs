@@ -13,73 +13,106 @@ pub(crate) struct CallContext<'a> {
     pub resolver: &'a dyn Resolver,
 }
 
-/// The implementation of a function. The target of a member is the first argument.
+/// The implementation of a module's functions, which it tells apart by name and arguments. The
+/// target of a member is the first argument.
 pub(crate) type Implementation =
-    fn(&mut CallContext<'_>, &[Value]) -> Result<Value, EvaluationError>;
+    fn(&Overload, &mut CallContext<'_>, &[Value]) -> Result<Value, EvaluationError>;
 
-/// The overloads of a function, as text, with their common implementation.
-pub(crate) type Function = (&'static [&'static str], Implementation);
+/// The declarations of functions, separated by lines and semicolons, with their implementation.
+/// `a|b(int): int` declares two functions, and `ordered` stands for every type that has an order.
+pub(crate) type Module = (&'static str, Implementation);
 
 #[derive(Debug)]
 pub(crate) struct Overload {
+    pub name: &'static str,
     pub member: bool,
     pub parameters: Vec<Type>,
     pub result: Type,
-    /// The function's number, which all overloads with the same implementation share.
-    pub function: usize,
-    pub implementation: Implementation,
+    /// The number of the module, which finds the overload of its functions by itself.
+    pub module: usize,
+    implementation: Implementation,
 }
 
-pub(crate) type Library = HashMap<String, Vec<Overload>>;
-
-pub(crate) fn declare(library: &mut Library, functions: &[Function]) {
-    let first: usize = library
-        .values()
-        .flatten()
-        .map(|overload| overload.function + 1)
-        .max()
-        .unwrap_or(0);
-    for (index, (declarations, implementation)) in functions.iter().enumerate() {
-        for text in *declarations {
-            let Some((name, member, parameters, result)) = read(text) else {
-                debug_assert!(false, "a declaration that does not parse: {text}");
-                continue;
-            };
-            let overload = Overload {
-                member,
-                parameters,
-                result,
-                function: first + index,
-                implementation: *implementation,
-            };
-            library.entry(name).or_default().push(overload);
-        }
+impl Overload {
+    pub(crate) fn call(
+        &self,
+        context: &mut CallContext<'_>,
+        arguments: &[Value],
+    ) -> Result<Value, EvaluationError> {
+        (self.implementation)(self, context, arguments)
     }
 }
 
-fn read(text: &str) -> Option<(String, bool, Vec<Type>, Type)> {
+pub(crate) type Library = HashMap<&'static str, Vec<Overload>>;
+
+const ORDERED: [&str; 8] = [
+    "int",
+    "uint",
+    "double",
+    "bool",
+    "duration",
+    "timestamp",
+    "string",
+    "bytes",
+];
+
+pub(crate) fn declare(modules: &[Module]) -> Library {
+    let mut library = Library::new();
+    for (module, (declarations, implementation)) in modules.iter().enumerate() {
+        for text in declarations.split(['\n', ';']).map(str::trim) {
+            if text.is_empty() {
+                continue;
+            }
+            let Some((names, signatures)) = read(text) else {
+                debug_assert!(false, "a declaration that does not parse: {text}");
+                continue;
+            };
+            for name in names.split('|') {
+                let overload = |(member, parameters, result)| Overload {
+                    name,
+                    member,
+                    parameters,
+                    result,
+                    module,
+                    implementation: *implementation,
+                };
+                let overloads = library.entry(name).or_default();
+                overloads.extend(signatures.iter().cloned().map(overload));
+            }
+        }
+    }
+    library
+}
+
+/// The signature of an overload: whether it is a member, its parameters and its result.
+type Signature = (bool, Vec<Type>, Type);
+
+/// Returns the names in a declaration, and the signatures that each of them has.
+fn read(text: &'static str) -> Option<(&'static str, Vec<Signature>)> {
     let (head, result) = text.rsplit_once(": ")?;
     let (head, arguments) = head.strip_suffix(')')?.split_once('(')?;
     // A function with a dotted name is written in quotes: `'ip.isCanonical'(..)`.
-    let (target, name) = match head.strip_prefix('\'') {
+    let (target, names) = match head.strip_prefix('\'') {
         Some(name) => (None, name.strip_suffix('\'')?),
         None => match head.rsplit_once('.') {
             Some((target, name)) => (Some(target), name),
             None => (None, head),
         },
     };
-    let mut parameters = Vec::new();
-    if let Some(target) = target {
-        parameters.push(read_type(target)?);
-    }
-    for each in split(arguments) {
-        parameters.push(read_type(each)?);
-    }
+    let parameters: Vec<&str> = target.into_iter().chain(split(arguments)).collect();
+    let of = |ordered: &str| {
+        let read_type = |text: &&str| read_type(&text.replace("ordered", ordered));
+        let parameters = parameters.iter().map(read_type).collect::<Option<_>>()?;
+        Some((target.is_some(), parameters, read_type(&result)?))
+    };
+    let orders: &[&str] = if text.contains("ordered") {
+        &ORDERED
+    } else {
+        &[""]
+    };
     Some((
-        name.to_owned(),
-        target.is_some(),
-        parameters,
-        read_type(result)?,
+        names,
+        orders.iter().copied().map(of).collect::<Option<_>>()?,
     ))
 }
 

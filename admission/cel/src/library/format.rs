@@ -4,30 +4,27 @@
 use std::fmt::Write as _;
 
 use super::convert::double_text;
-use super::declaration::{CallContext, Function};
+use super::declaration::Module;
+use crate::budget::Budget;
 use crate::error::{EvaluationError, Invalid};
 use crate::types::Type;
 use crate::value::{Key, Value, duration};
 
-pub(super) const FUNCTIONS: &[Function] = &[(
-    &["string.format(list<dyn>): string"],
-    |context, arguments| {
-        bind!([Value::String(pattern), Value::List(values)] = arguments);
-        format(context, pattern, values)
+pub(super) const MODULE: Module = (
+    "string.format(list<dyn>): string",
+    |_, context, arguments| match arguments {
+        [Value::String(pattern), Value::List(values)] => format(context.budget, pattern, values),
+        _ => Err(EvaluationError::no_overload()),
     },
-)];
+);
 
 /// The number of decimals if a clause does not give it.
 const DEFAULT_DECIMALS: usize = 6;
 /// The most decimals that a clause may ask for. All further decimals of a double are zero.
 const MAX_DECIMALS: usize = 1_100;
 
-fn format(
-    context: &mut CallContext<'_>,
-    pattern: &str,
-    values: &[Value],
-) -> Result<Value, EvaluationError> {
-    context.budget.charge_allocation(pattern.len())?;
+fn format(budget: &mut Budget, pattern: &str, values: &[Value]) -> Result<Value, EvaluationError> {
+    budget.charge_allocation(pattern.len())?;
     let mut out = String::new();
     let mut values = values.iter().enumerate();
     let mut rest = pattern;
@@ -53,8 +50,8 @@ fn format(
             .ok_or_else(|| EvaluationError::failed("unexpected end of string"))?;
         rest = clause.as_str();
         let before = out.len();
-        print(context, &mut out, kind, decimals, value)?;
-        context.budget.charge_allocation(out.len() - before)?;
+        print(budget, &mut out, kind, decimals, value)?;
+        budget.charge_allocation(out.len() - before)?;
     }
     out.push_str(rest);
     Ok(Value::string(out))
@@ -121,7 +118,7 @@ fn decimals(rest: &str) -> Result<(usize, &str), EvaluationError> {
 }
 
 fn print(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     out: &mut String,
     kind: char,
     decimals: usize,
@@ -134,14 +131,14 @@ fn print(
         )))
     };
     match (kind, value) {
-        ('s', _) => return text(context, out, value, false),
+        ('s', _) => return text(budget, out, value, false),
         ('d', Value::Int(number)) => put(out, format_args!("{number}")),
         ('d', Value::Uint(number)) => put(out, format_args!("{number}")),
         ('d', _) => return wrong("decimal clause can only be used on integers"),
         ('f' | 'e', Value::Double(number)) => {
             // The digits of these numbers are computed one by one, which is expensive.
             if decimals > 20 || number.abs() > 1e20 {
-                context.budget.charge(300 + decimals as u64)?;
+                budget.charge(300 + decimals as u64)?;
             }
             real(out, kind, decimals, *number);
         }
@@ -161,8 +158,8 @@ fn print(
         }
         ('b', _) => return wrong("only integers and bools can be formatted as binary"),
         ('o', _) => return wrong("octal clause can only be used on integers"),
-        ('x' | 'X', Value::String(text)) => return bytes(context, out, kind, text.as_bytes()),
-        ('x' | 'X', Value::Bytes(content)) => return bytes(context, out, kind, content),
+        ('x' | 'X', Value::String(text)) => return bytes(budget, out, kind, text.as_bytes()),
+        ('x' | 'X', Value::Bytes(content)) => return bytes(budget, out, kind, content),
         ('x' | 'X', _) => {
             return wrong("only integers, byte buffers, and strings can be formatted as hex");
         }
@@ -190,12 +187,12 @@ fn integer(out: &mut String, kind: char, sign: &str, size: u64) {
 }
 
 fn bytes(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     out: &mut String,
     kind: char,
     content: &[u8],
 ) -> Result<(), EvaluationError> {
-    context.budget.charge_allocation(content.len() * 2)?;
+    budget.charge_allocation(content.len() * 2)?;
     let digits = match kind {
         'x' => b"0123456789abcdef",
         _ => b"0123456789ABCDEF",
@@ -273,12 +270,12 @@ fn superscript(out: &mut String, exponent: &str) {
 /// Prints a value for `%s`. Inside lists and maps, strings are quoted, and timestamps and durations
 /// are printed as calls.
 fn text(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     out: &mut String,
     value: &Value,
     inside: bool,
 ) -> Result<(), EvaluationError> {
-    context.budget.charge(1)?;
+    budget.charge(1)?;
     let before = out.len();
     match value {
         Value::Null => out.push_str("null"),
@@ -294,7 +291,7 @@ fn text(
         }
         Value::Double(number) => out.push_str(&double_text(*number)),
         Value::String(text) => {
-            context.budget.charge_allocation(text.len())?;
+            budget.charge_allocation(text.len())?;
             if inside {
                 quote(out, text)
             } else {
@@ -302,7 +299,7 @@ fn text(
             }
         }
         Value::Bytes(content) => {
-            context.budget.charge_allocation(content.len())?;
+            budget.charge_allocation(content.len())?;
             let text = std::str::from_utf8(content).map_err(|_| {
                 EvaluationError::failed("invalid UTF-8 in bytes, cannot convert to string")
             })?;
@@ -327,7 +324,7 @@ fn text(
                 if place > 0 {
                     out.push_str(", ");
                 }
-                text(context, out, each, true)?;
+                text(budget, out, each, true)?;
             }
             out.push(']');
             return Ok(());
@@ -341,8 +338,8 @@ fn text(
                     Key::Int(number) => put(&mut name, format_args!("{number}")),
                     Key::Bool(flag) => put(&mut name, format_args!("{flag}")),
                 }
-                text(context, &mut shown, value, true)?;
-                context.budget.charge_allocation(name.len() + shown.len())?;
+                text(budget, &mut shown, value, true)?;
+                budget.charge_allocation(name.len() + shown.len())?;
                 pairs.push((name, shown));
             }
             pairs.sort();
@@ -363,9 +360,7 @@ fn text(
             )));
         }
     }
-    context
-        .budget
-        .charge_allocation(out.len().saturating_sub(before))
+    budget.charge_allocation(out.len().saturating_sub(before))
 }
 
 /// Prints a text in quotes like Go's `%q`.

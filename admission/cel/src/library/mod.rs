@@ -2,20 +2,9 @@
 //! `apiserver/pkg/cel/library`, and the extensions of this crate. A function charges its
 //! allocations and every byte or element it visits in advance.
 
-/// Binds the arguments of a call to a pattern. If they do not fit, the function returns the error
-/// that no overload accepts them.
-macro_rules! bind {
-    ($pattern:pat = $arguments:expr) => {
-        let $pattern = $arguments else {
-            return Err(crate::error::EvaluationError::no_overload());
-        };
-    };
-}
-
 mod authorizer;
 mod convert;
 pub(crate) mod declaration;
-mod duration;
 mod extensions;
 mod format;
 mod lists;
@@ -26,7 +15,6 @@ mod optional;
 mod quantity;
 mod regex;
 mod semver;
-mod sets;
 mod strings;
 mod timestamp;
 mod url;
@@ -37,29 +25,23 @@ use declaration::{Library, declare};
 pub(crate) use format::check_format;
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    let mut library = Library::new();
-    for functions in [
-        operators::FUNCTIONS,
-        convert::FUNCTIONS,
-        timestamp::FUNCTIONS,
-        duration::FUNCTIONS,
-        optional::FUNCTIONS,
-        strings::FUNCTIONS,
-        format::FUNCTIONS,
-        lists::FUNCTIONS,
-        sets::FUNCTIONS,
-        regex::FUNCTIONS,
-        url::FUNCTIONS,
-        net::FUNCTIONS,
-        quantity::FUNCTIONS,
-        semver::FUNCTIONS,
-        named_format::FUNCTIONS,
-        authorizer::FUNCTIONS,
-        extensions::FUNCTIONS,
-    ] {
-        declare(&mut library, functions);
-    }
-    library
+    declare(&[
+        operators::MODULE,
+        convert::MODULE,
+        timestamp::MODULE,
+        optional::MODULE,
+        strings::MODULE,
+        format::MODULE,
+        lists::MODULE,
+        regex::MODULE,
+        url::MODULE,
+        net::MODULE,
+        quantity::MODULE,
+        semver::MODULE,
+        named_format::MODULE,
+        authorizer::MODULE,
+        extensions::MODULE,
+    ])
 });
 
 pub(crate) fn library() -> &'static Library {

@@ -1,12 +1,11 @@
 //! Operators for arithmetic, comparison and membership. Arithmetic fails on overflow instead of
 //! wrapping.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
 use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::eval::access;
@@ -14,164 +13,77 @@ use crate::eval::compare;
 use crate::value::timestamp::in_range;
 use crate::value::{ELEMENT_BYTES, Key, Value};
 
-/// Declares a comparison such as `<` for all pairs of types that have an order.
-macro_rules! ordered {
-    ($name:literal) => {
-        ordered!($name; "bool, bool" "int, int" "int, uint" "int, double" "uint, int"
-            "uint, uint" "uint, double" "double, int" "double, uint"
-            "double, double" "string, string" "bytes, bytes"
-            "timestamp, timestamp" "duration, duration")
-    };
-    ($name:literal; $($pair:literal)*) => {
-        &[$(concat!($name, "(", $pair, "): bool")),*]
-    };
-}
+pub(super) const MODULE: Module = (
+    "_+_(int, int): int; _+_(uint, uint): uint; _+_(double, double): double
+    _+_(string, string): string; _+_(bytes, bytes): bytes; _+_(list<A>, list<A>): list<A>
+    _+_(duration, duration): duration; _+_(duration, timestamp): timestamp
+    _+_(timestamp, duration): timestamp
+    _-_(int, int): int; _-_(uint, uint): uint; _-_(double, double): double
+    _-_(duration, duration): duration; _-_(timestamp, duration): timestamp
+    _-_(timestamp, timestamp): duration
+    _*_|_/_|_%_(int, int): int; _*_|_/_|_%_(uint, uint): uint; _*_|_/_(double, double): double
+    -_(int): int; -_(double): double; !_(bool): bool
+    _?_:_(bool, A, A): A; _==_|_!=_(A, A): bool
+    _<_|_<=_|_>_|_>=_(bool, bool): bool; _<_|_<=_|_>_|_>=_(int, int): bool
+    _<_|_<=_|_>_|_>=_(int, uint): bool; _<_|_<=_|_>_|_>=_(int, double): bool
+    _<_|_<=_|_>_|_>=_(uint, int): bool; _<_|_<=_|_>_|_>=_(uint, uint): bool
+    _<_|_<=_|_>_|_>=_(uint, double): bool; _<_|_<=_|_>_|_>=_(double, int): bool
+    _<_|_<=_|_>_|_>=_(double, uint): bool; _<_|_<=_|_>_|_>=_(double, double): bool
+    _<_|_<=_|_>_|_>=_(string, string): bool; _<_|_<=_|_>_|_>=_(bytes, bytes): bool
+    _<_|_<=_|_>_|_>=_(timestamp, timestamp): bool; _<_|_<=_|_>_|_>=_(duration, duration): bool
+    _[_](list<A>, int): A; _[_](map<A, B>, A): B
+    _[_](optional<list<A>>, int): optional<A>; _[_](optional<map<A, B>>, A): optional<B>
+    _[?_](list<A>, int): optional<A>; _[?_](optional<list<A>>, int): optional<A>
+    _[?_](map<A, B>, A): optional<B>; _[?_](optional<map<A, B>>, A): optional<B>
+    @in(A, list<A>): bool; @in(A, map<A, B>): bool",
+    call,
+);
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &[
-            "_+_(int, int): int",
-            "_+_(uint, uint): uint",
-            "_+_(double, double): double",
-            "_+_(string, string): string",
-            "_+_(bytes, bytes): bytes",
-            "_+_(list<A>, list<A>): list<A>",
-            "_+_(duration, duration): duration",
-            "_+_(duration, timestamp): timestamp",
-            "_+_(timestamp, duration): timestamp",
-        ],
-        |context, arguments| {
-            bind!([a, b] = arguments);
-            add(context.budget, a, b)
-        },
-    ),
-    (
-        &[
-            "_-_(int, int): int",
-            "_-_(uint, uint): uint",
-            "_-_(double, double): double",
-            "_-_(duration, duration): duration",
-            "_-_(timestamp, duration): timestamp",
-            "_-_(timestamp, timestamp): duration",
-        ],
-        subtract,
-    ),
-    (
-        &[
-            "_*_(int, int): int",
-            "_*_(uint, uint): uint",
-            "_*_(double, double): double",
-        ],
-        |_, arguments| match arguments {
-            [Value::Int(a), Value::Int(b)] => int(a.checked_mul(*b)),
-            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_mul(*b)),
-            [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a * b)),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "_/_(int, int): int",
-            "_/_(uint, uint): uint",
-            "_/_(double, double): double",
-        ],
-        |_, arguments| match arguments {
-            [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
-                Err(EvaluationError::failed("division by zero"))
-            }
-            [Value::Int(a), Value::Int(b)] => int(a.checked_div(*b)),
-            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_div(*b)),
-            [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a / b)),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["_%_(int, int): int", "_%_(uint, uint): uint"],
-        |_, arguments| match arguments {
-            [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
-                Err(EvaluationError::failed("modulus by zero"))
-            }
-            [Value::Int(a), Value::Int(b)] => int(a.checked_rem(*b)),
-            [Value::Uint(a), Value::Uint(b)] => uint(a.checked_rem(*b)),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["-_(int): int", "-_(double): double"],
-        |_, arguments| match arguments {
-            [Value::Int(a)] => int(a.checked_neg()),
-            [Value::Double(a)] => Ok(Value::Double(-a)),
-            [Value::Duration(a)] => a.checked_neg().map(Value::Duration).ok_or_else(overflow),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["!_(bool): bool"], |_, arguments| {
-        bind!([Value::Bool(a)] = arguments);
-        Ok(Value::Bool(!a))
-    }),
-    (&["_?_:_(bool, A, A): A"], |_, _| {
-        Err(EvaluationError::no_overload())
-    }),
-    (&["_==_(A, A): bool"], |context, arguments| {
-        bind!([a, b] = arguments);
-        compare::equal(context.budget, a, b).map(Value::Bool)
-    }),
-    (&["_!=_(A, A): bool"], |context, arguments| {
-        bind!([a, b] = arguments);
-        compare::equal(context.budget, a, b).map(|same| Value::Bool(!same))
-    }),
-    (ordered!("_<_"), |context, arguments| {
-        relation(context, arguments, Ordering::is_lt)
-    }),
-    (ordered!("_<=_"), |context, arguments| {
-        relation(context, arguments, Ordering::is_le)
-    }),
-    (ordered!("_>_"), |context, arguments| {
-        relation(context, arguments, Ordering::is_gt)
-    }),
-    (ordered!("_>=_"), |context, arguments| {
-        relation(context, arguments, Ordering::is_ge)
-    }),
-    (
-        &[
-            "_[_](list<A>, int): A",
-            "_[_](map<A, B>, A): B",
-            "_[_](optional<list<A>>, int): optional<A>",
-            "_[_](optional<map<A, B>>, A): optional<B>",
-        ],
-        |context, arguments| {
-            bind!([a, b] = arguments);
-            access::charge_key(context.budget, b)?;
-            access::index(a, b, false)
-        },
-    ),
-    (
-        &[
-            "_[?_](list<A>, int): optional<A>",
-            "_[?_](optional<list<A>>, int): optional<A>",
-            "_[?_](map<A, B>, A): optional<B>",
-            "_[?_](optional<map<A, B>>, A): optional<B>",
-        ],
-        |context, arguments| {
-            bind!([a, b] = arguments);
-            access::charge_key(context.budget, b)?;
-            access::index(a, b, true)
-        },
-    ),
-    (
-        &["@in(A, list<A>): bool", "@in(A, map<A, B>): bool"],
-        |context, arguments| match arguments {
-            [a, Value::List(list)] => contains(context.budget, list, a).map(Value::Bool),
-            [a, Value::Map(map)] => {
-                access::charge_key(context.budget, a)?;
-                Ok(Value::Bool(
-                    Key::from_value(a).is_some_and(|key| map.contains_key(&key)),
-                ))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-];
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let budget = &mut *context.budget;
+    Ok(match (function.name, arguments) {
+        ("_+_", [a, b]) => add(budget, a, b)?,
+        ("_-_", [a, b]) => subtract(a, b)?,
+        ("_*_", [Value::Int(a), Value::Int(b)]) => int(a.checked_mul(*b))?,
+        ("_*_", [Value::Uint(a), Value::Uint(b)]) => uint(a.checked_mul(*b))?,
+        ("_*_", [Value::Double(a), Value::Double(b)]) => Value::Double(a * b),
+        ("_/_", [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)]) => {
+            return Err(EvaluationError::failed("division by zero"));
+        }
+        ("_/_", [Value::Int(a), Value::Int(b)]) => int(a.checked_div(*b))?,
+        ("_/_", [Value::Uint(a), Value::Uint(b)]) => uint(a.checked_div(*b))?,
+        ("_/_", [Value::Double(a), Value::Double(b)]) => Value::Double(a / b),
+        ("_%_", [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)]) => {
+            return Err(EvaluationError::failed("modulus by zero"));
+        }
+        ("_%_", [Value::Int(a), Value::Int(b)]) => int(a.checked_rem(*b))?,
+        ("_%_", [Value::Uint(a), Value::Uint(b)]) => uint(a.checked_rem(*b))?,
+        ("-_", [Value::Int(a)]) => int(a.checked_neg())?,
+        ("-_", [Value::Double(a)]) => Value::Double(-a),
+        ("-_", [Value::Duration(a)]) => Value::Duration(a.checked_neg().ok_or_else(overflow)?),
+        ("!_", [Value::Bool(a)]) => Value::Bool(!a),
+        ("_==_", [a, b]) => Value::Bool(compare::equal(budget, a, b)?),
+        ("_!=_", [a, b]) => Value::Bool(!compare::equal(budget, a, b)?),
+        ("_<_", [a, b]) => Value::Bool(compare::order(budget, a, b)?.is_lt()),
+        ("_<=_", [a, b]) => Value::Bool(compare::order(budget, a, b)?.is_le()),
+        ("_>_", [a, b]) => Value::Bool(compare::order(budget, a, b)?.is_gt()),
+        ("_>=_", [a, b]) => Value::Bool(compare::order(budget, a, b)?.is_ge()),
+        (name @ ("_[_]" | "_[?_]"), [a, b]) => {
+            access::charge_key(budget, b)?;
+            access::index(a, b, name == "_[?_]")?
+        }
+        ("@in", [a, Value::List(list)]) => Value::Bool(contains(budget, list, a)?),
+        ("@in", [a, Value::Map(map)]) => {
+            access::charge_key(budget, a)?;
+            Value::Bool(Key::from_value(a).is_some_and(|key| map.contains_key(&key)))
+        }
+        _ => return Err(EvaluationError::no_overload()),
+    })
+}
 
 fn overflow() -> EvaluationError {
     EvaluationError::failed("integer overflow")
@@ -219,21 +131,21 @@ pub(super) fn add(budget: &mut Budget, a: &Value, b: &Value) -> Result<Value, Ev
     }
 }
 
-fn subtract(_: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {
-    match arguments {
-        [Value::Int(a), Value::Int(b)] => int(a.checked_sub(*b)),
-        [Value::Uint(a), Value::Uint(b)] => uint(a.checked_sub(*b)),
-        [Value::Double(a), Value::Double(b)] => Ok(Value::Double(a - b)),
-        [Value::Duration(a), Value::Duration(b)] => {
+fn subtract(a: &Value, b: &Value) -> Result<Value, EvaluationError> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => int(a.checked_sub(*b)),
+        (Value::Uint(a), Value::Uint(b)) => uint(a.checked_sub(*b)),
+        (Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
+        (Value::Duration(a), Value::Duration(b)) => {
             a.checked_sub(*b).map(Value::Duration).ok_or_else(overflow)
         }
-        [Value::Timestamp(time), Value::Duration(span)] => {
+        (Value::Timestamp(time), Value::Duration(span)) => {
             let rest = time.checked_sub(SignedDuration::from_nanos(*span)).ok();
             rest.and_then(in_range)
                 .map(Value::Timestamp)
                 .ok_or_else(|| EvaluationError::failed("timestamp overflow"))
         }
-        [Value::Timestamp(a), Value::Timestamp(b)] => {
+        (Value::Timestamp(a), Value::Timestamp(b)) => {
             let nanos = a.as_nanosecond() - b.as_nanosecond();
             i64::try_from(nanos)
                 .map(Value::Duration)
@@ -241,15 +153,6 @@ fn subtract(_: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, Evalu
         }
         _ => Err(EvaluationError::no_overload()),
     }
-}
-
-fn relation(
-    context: &mut CallContext<'_>,
-    arguments: &[Value],
-    holds: fn(Ordering) -> bool,
-) -> Result<Value, EvaluationError> {
-    bind!([a, b] = arguments);
-    compare::order(context.budget, a, b).map(|order| Value::Bool(holds(order)))
 }
 
 pub(super) fn contains(

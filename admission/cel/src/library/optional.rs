@@ -1,48 +1,31 @@
-use super::declaration::Function;
+use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::Value;
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (&["'optional.of'(A): optional<A>"], |_, arguments| {
-        bind!([value] = arguments);
-        Ok(Value::some(value.clone()))
-    }),
-    (
-        &["'optional.ofNonZeroValue'(A): optional<A>"],
-        |_, arguments| match arguments {
-            [value] if zero(value) => Ok(Value::Optional(None)),
-            [value] => Ok(Value::some(value.clone())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["'optional.none'(): optional<A>"], |_, _| {
-        Ok(Value::Optional(None))
-    }),
-    (
-        &["optional<A>.value(): A"],
-        |_, arguments| match arguments {
-            [Value::Optional(Some(value))] => Ok((**value).clone()),
-            [Value::Optional(None)] => Err(EvaluationError::failed("optional.none() dereference")),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["optional<A>.hasValue(): bool"], |_, arguments| {
-        bind!([Value::Optional(value)] = arguments);
-        Ok(Value::Bool(value.is_some()))
-    }),
-    (&["optional<A>.or(optional<A>): optional<A>"], |_, _| {
-        Err(EvaluationError::no_overload())
-    }),
-    (&["optional<A>.orValue(A): A"], |_, _| {
-        Err(EvaluationError::no_overload())
-    }),
-    (
-        &[
-            "'optional.unwrap'(list<optional<A>>): list<A>",
-            "list<optional<A>>.unwrapOpt(): list<A>",
-        ],
-        |context, arguments| {
-            bind!([Value::List(list)] = arguments);
+pub(super) const MODULE: Module = (
+    "'optional.of'(A): optional<A>; 'optional.ofNonZeroValue'(A): optional<A>
+    'optional.none'(): optional<A>
+    optional<A>.value(): A; optional<A>.hasValue(): bool
+    optional<A>.or(optional<A>): optional<A>; optional<A>.orValue(A): A
+    'optional.unwrap'(list<optional<A>>): list<A>; list<optional<A>>.unwrapOpt(): list<A>",
+    call,
+);
+
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    Ok(match (function.name, arguments) {
+        ("optional.none", []) => Value::Optional(None),
+        ("optional.ofNonZeroValue", [value]) if zero(value) => Value::Optional(None),
+        ("optional.of" | "optional.ofNonZeroValue", [value]) => Value::some(value.clone()),
+        ("value", [Value::Optional(Some(value))]) => (**value).clone(),
+        ("value", [Value::Optional(None)]) => {
+            return Err(EvaluationError::failed("optional.none() dereference"));
+        }
+        ("hasValue", [Value::Optional(value)]) => Value::Bool(value.is_some()),
+        ("optional.unwrap" | "unwrapOpt", [Value::List(list)]) => {
             context.budget.charge_elements(list.len())?;
             let mut present = Vec::new();
             for each in list.iter() {
@@ -51,10 +34,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
                     _ => return Err(EvaluationError::failed("value is not optional")),
                 }
             }
-            Ok(Value::list(present))
-        },
-    ),
-];
+            Value::list(present)
+        }
+        // Calls of `or` and `orValue` have nodes of their own.
+        _ => return Err(EvaluationError::no_overload()),
+    })
+}
 
 /// Returns whether the value is the zero value of its type, or empty.
 fn zero(value: &Value) -> bool {

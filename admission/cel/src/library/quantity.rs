@@ -1,78 +1,57 @@
-use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::declaration::Function;
+use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::{Quantity, Value};
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (&["quantity(string): Quantity"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        context.budget.charge_read(text.len())?;
-        Ok(Value::Quantity(Arc::new(Quantity::parse(text)?)))
-    }),
-    (&["isQuantity(string): bool"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        context.budget.charge_read(text.len())?;
-        Ok(Value::Bool(Quantity::parse(text).is_ok()))
-    }),
-    (&["sign(Quantity): int"], |_, arguments| {
-        bind!([Value::Quantity(quantity)] = arguments);
-        Ok(Value::Int(quantity.digits.signum() as i64))
-    }),
-    (&["Quantity.isInteger(): bool"], |_, arguments| {
-        bind!([Value::Quantity(quantity)] = arguments);
-        Ok(Value::Bool(quantity.integer().is_some()))
-    }),
-    (&["Quantity.asInteger(): int"], |_, arguments| {
-        bind!([Value::Quantity(quantity)] = arguments);
-        quantity
-            .integer()
-            .map(Value::Int)
-            .ok_or_else(|| EvaluationError::failed("cannot convert value to integer"))
-    }),
-    (
-        &["Quantity.asApproximateFloat(): double"],
-        |_, arguments| {
-            bind!([Value::Quantity(quantity)] = arguments);
-            Ok(Value::Double(quantity.float()))
-        },
-    ),
-    (
-        &["Quantity.isGreaterThan(Quantity): bool"],
-        |_, arguments| Ok(Value::Bool(order(arguments)?.is_gt())),
-    ),
-    (&["Quantity.isLessThan(Quantity): bool"], |_, arguments| {
-        Ok(Value::Bool(order(arguments)?.is_lt()))
-    }),
-    (&["Quantity.compareTo(Quantity): int"], |_, arguments| {
-        Ok(Value::Int(order(arguments)? as i64))
-    }),
-    (
-        &[
-            "Quantity.add(Quantity): Quantity",
-            "Quantity.add(int): Quantity",
-        ],
-        |_, arguments| sum(arguments, 1),
-    ),
-    (
-        &[
-            "Quantity.sub(Quantity): Quantity",
-            "Quantity.sub(int): Quantity",
-        ],
-        |_, arguments| sum(arguments, -1),
-    ),
-];
+pub(super) const MODULE: Module = (
+    "quantity(string): Quantity; isQuantity(string): bool; sign(Quantity): int
+    Quantity.isInteger(): bool; Quantity.asInteger(): int; Quantity.asApproximateFloat(): double
+    Quantity.isGreaterThan|isLessThan(Quantity): bool; Quantity.compareTo(Quantity): int
+    Quantity.add|sub(Quantity): Quantity; Quantity.add|sub(int): Quantity",
+    call,
+);
 
-fn order(arguments: &[Value]) -> Result<Ordering, EvaluationError> {
-    bind!([Value::Quantity(a), Value::Quantity(b)] = arguments);
-    Ok(a.compare(b))
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    Ok(match (function.name, arguments) {
+        (name @ ("quantity" | "isQuantity"), [Value::String(text)]) => {
+            context.budget.charge_read(text.len())?;
+            match Quantity::parse(text) {
+                parsed if name == "isQuantity" => Value::Bool(parsed.is_ok()),
+                parsed => Value::Quantity(Arc::new(parsed?)),
+            }
+        }
+        ("sign", [Value::Quantity(a)]) => Value::Int(a.digits.signum() as i64),
+        ("isInteger", [Value::Quantity(a)]) => Value::Bool(a.integer().is_some()),
+        ("asInteger", [Value::Quantity(a)]) => Value::Int(
+            a.integer()
+                .ok_or_else(|| EvaluationError::failed("cannot convert value to integer"))?,
+        ),
+        ("asApproximateFloat", [Value::Quantity(a)]) => Value::Double(a.float()),
+        ("isGreaterThan", [Value::Quantity(a), Value::Quantity(b)]) => {
+            Value::Bool(a.compare(b).is_gt())
+        }
+        ("isLessThan", [Value::Quantity(a), Value::Quantity(b)]) => {
+            Value::Bool(a.compare(b).is_lt())
+        }
+        ("compareTo", [Value::Quantity(a), Value::Quantity(b)]) => Value::Int(a.compare(b) as i64),
+        (name, [Value::Quantity(a), Value::Quantity(b)]) => sum(name, a, b)?,
+        (name, [Value::Quantity(a), Value::Int(b)]) => {
+            sum(name, a, &Quantity::new(i128::from(*b), 0, true))?
+        }
+        _ => return Err(EvaluationError::no_overload()),
+    })
 }
 
-fn sum(arguments: &[Value], sign: i128) -> Result<Value, EvaluationError> {
-    let (a, b) = match arguments {
-        [Value::Quantity(a), Value::Quantity(b)] => (a, **b),
-        [Value::Quantity(a), Value::Int(b)] => (a, Quantity::new(i128::from(*b), 0, true)),
+/// Returns the result of `add` or `sub`.
+fn sum(name: &str, a: &Quantity, b: &Quantity) -> Result<Value, EvaluationError> {
+    let sign = match name {
+        "add" => 1,
+        "sub" => -1,
         _ => return Err(EvaluationError::no_overload()),
     };
     a.plus(&Quantity::new(b.digits * sign, b.exponent, b.small))

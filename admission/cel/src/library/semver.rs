@@ -1,61 +1,52 @@
 use std::sync::Arc;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
+use crate::budget::Budget;
 use crate::error::{EvaluationError, Invalid};
 use crate::value::Value;
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &["semver(string): Semver", "semver(string, bool): Semver"],
-        |context, arguments| Ok(Value::Semver(Arc::new(read(context, arguments)??))),
-    ),
-    (
-        &["isSemver(string): bool", "isSemver(string, bool): bool"],
-        |context, arguments| Ok(Value::Bool(read(context, arguments)?.is_ok())),
-    ),
-    (&["Semver.major(): int"], |_, arguments| {
-        part(arguments, |version| version.major)
-    }),
-    (&["Semver.minor(): int"], |_, arguments| {
-        part(arguments, |version| version.minor)
-    }),
-    (&["Semver.patch(): int"], |_, arguments| {
-        part(arguments, |version| version.patch)
-    }),
-    (&["Semver.isGreaterThan(Semver): bool"], |_, arguments| {
-        Ok(Value::Bool(order(arguments)?.is_gt()))
-    }),
-    (&["Semver.isLessThan(Semver): bool"], |_, arguments| {
-        Ok(Value::Bool(order(arguments)?.is_lt()))
-    }),
-    (&["Semver.compareTo(Semver): int"], |_, arguments| {
-        Ok(Value::Int(order(arguments)? as i64))
-    }),
-];
+pub(super) const MODULE: Module = (
+    "semver(string): Semver; semver(string, bool): Semver
+    isSemver(string): bool; isSemver(string, bool): bool
+    Semver.major|minor|patch(): int
+    Semver.isGreaterThan|isLessThan(Semver): bool; Semver.compareTo(Semver): int",
+    call,
+);
 
-fn part(arguments: &[Value], of: fn(&semver::Version) -> u64) -> Result<Value, EvaluationError> {
-    bind!([Value::Semver(version)] = arguments);
-    Ok(Value::Int(of(version) as i64))
-}
-
-fn order(arguments: &[Value]) -> Result<std::cmp::Ordering, EvaluationError> {
-    bind!([Value::Semver(a), Value::Semver(b)] = arguments);
-    Ok(a.cmp_precedence(b))
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let budget = &mut *context.budget;
+    Ok(match (function.name, arguments) {
+        ("semver", [Value::String(text), rest @ ..]) => {
+            Value::Semver(Arc::new(read(budget, text, rest)??))
+        }
+        ("isSemver", [Value::String(text), rest @ ..]) => {
+            Value::Bool(read(budget, text, rest)?.is_ok())
+        }
+        ("major", [Value::Semver(version)]) => Value::Int(version.major as i64),
+        ("minor", [Value::Semver(version)]) => Value::Int(version.minor as i64),
+        ("patch", [Value::Semver(version)]) => Value::Int(version.patch as i64),
+        (name, [Value::Semver(a), Value::Semver(b)]) => match (name, a.cmp_precedence(b)) {
+            ("isGreaterThan", order) => Value::Bool(order.is_gt()),
+            ("isLessThan", order) => Value::Bool(order.is_lt()),
+            (_, order) => Value::Int(order as i64),
+        },
+        _ => return Err(EvaluationError::no_overload()),
+    })
 }
 
 fn read(
-    context: &mut CallContext<'_>,
-    arguments: &[Value],
+    budget: &mut Budget,
+    text: &str,
+    normalize: &[Value],
 ) -> Result<Result<semver::Version, Invalid>, EvaluationError> {
-    let (text, normalize) = match arguments {
-        [Value::String(text)] => (text, false),
-        [Value::String(text), Value::Bool(normalize)] => (text, *normalize),
-        _ => return Err(EvaluationError::no_overload()),
-    };
-    context.budget.charge_allocation(text.len() * 2)?;
+    budget.charge_allocation(text.len() * 2)?;
     let parse =
         |text: &str| semver::Version::parse(text).map_err(|error| Invalid(error.to_string()));
-    Ok(if normalize {
+    Ok(if let [Value::Bool(true)] = normalize {
         normalized(text).and_then(|text| parse(&text))
     } else {
         parse(text)

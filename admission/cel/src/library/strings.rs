@@ -3,155 +3,98 @@
 
 use std::sync::Arc;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
+use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::value::{ELEMENT_BYTES, Value};
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (&["string.contains(string): bool"], |context, arguments| {
-        test(context, arguments, |text, part| text.contains(part))
-    }),
-    (
-        &["string.startsWith(string): bool"],
-        |context, arguments| test(context, arguments, |text, part| text.starts_with(part)),
-    ),
-    (&["string.endsWith(string): bool"], |context, arguments| {
-        test(context, arguments, |text, part| text.ends_with(part))
-    }),
-    (&["string.charAt(int): string"], |context, arguments| {
-        bind!([Value::String(text), Value::Int(index)] = arguments);
-        context.budget.charge_read(text.len())?;
-        let at = usize::try_from(*index).ok();
-        let found = at.and_then(|at| text.chars().nth(at));
-        match found {
-            Some(found) => Ok(Value::string(found.to_string())),
-            None if at == Some(text.chars().count()) => Ok(Value::string("")),
-            None => Err(out_of_range(*index)),
+pub(super) const MODULE: Module = (
+    "string.contains|startsWith|endsWith(string): bool
+    string.charAt(int): string
+    string.indexOf|lastIndexOf(string): int; string.indexOf|lastIndexOf(string, int): int
+    string.lowerAscii|upperAscii|trim(): string
+    string.replace(string, string): string; string.replace(string, string, int): string
+    string.split(string): list<string>; string.split(string, int): list<string>
+    string.substring(int): string; string.substring(int, int): string
+    list<string>.join(): string; list<string>.join(string): string
+    'strings.quote'(string): string",
+    call,
+);
+
+fn call(
+    function: &Overload,
+    context: &mut CallContext<'_>,
+    arguments: &[Value],
+) -> Result<Value, EvaluationError> {
+    let budget = &mut *context.budget;
+    match (function.name, arguments) {
+        (
+            name @ ("contains" | "startsWith" | "endsWith"),
+            [Value::String(text), Value::String(part)],
+        ) => {
+            budget.charge_read(text.len() + part.len())?;
+            Ok(Value::Bool(match name {
+                "contains" => text.contains(&**part),
+                "startsWith" => text.starts_with(&**part),
+                _ => text.ends_with(&**part),
+            }))
         }
-    }),
-    (
-        &[
-            "string.indexOf(string): int",
-            "string.indexOf(string, int): int",
-        ],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::String(part)] => index_of(context, text, part, 0),
-            [Value::String(text), Value::String(part), Value::Int(from)] => {
-                index_of(context, text, part, *from)
+        ("charAt", [Value::String(text), Value::Int(index)]) => {
+            budget.charge_read(text.len())?;
+            let at = usize::try_from(*index).ok();
+            let found = at.and_then(|at| text.chars().nth(at));
+            match found {
+                Some(found) => Ok(Value::string(found.to_string())),
+                None if at == Some(text.chars().count()) => Ok(Value::string("")),
+                None => Err(out_of_range(*index)),
+            }
+        }
+        ("lowerAscii", [Value::String(text)]) => {
+            made(budget, text.len(), || text.to_ascii_lowercase())
+        }
+        ("upperAscii", [Value::String(text)]) => {
+            made(budget, text.len(), || text.to_ascii_uppercase())
+        }
+        ("trim", [Value::String(text)]) => made(budget, text.len(), || text.trim().to_owned()),
+        ("strings.quote", [Value::String(text)]) => {
+            made(budget, text.len() * 2 + 2, || quote(text))
+        }
+        ("join", [Value::List(list)]) => join(budget, list, ""),
+        ("join", [Value::List(list), Value::String(between)]) => join(budget, list, between),
+        ("substring", [Value::String(text), Value::Int(from)]) => {
+            substring(budget, text, *from, None)
+        }
+        ("substring", [Value::String(text), Value::Int(from), Value::Int(to)]) => {
+            substring(budget, text, *from, Some(*to))
+        }
+        (name, [Value::String(text), Value::String(part), rest @ ..]) => match (name, rest) {
+            ("indexOf", []) => index_of(budget, text, part, 0),
+            ("indexOf", [Value::Int(from)]) => index_of(budget, text, part, *from),
+            ("lastIndexOf", []) => last_index_of(budget, text, part, None),
+            ("lastIndexOf", [Value::Int(from)]) => last_index_of(budget, text, part, Some(*from)),
+            ("split", []) => split(budget, text, part, -1),
+            ("split", [Value::Int(count)]) => split(budget, text, part, *count),
+            ("replace", [Value::String(new)]) => replace(budget, text, part, new, -1),
+            ("replace", [Value::String(new), Value::Int(count)]) => {
+                replace(budget, text, part, new, *count)
             }
             _ => Err(EvaluationError::no_overload()),
         },
-    ),
-    (
-        &[
-            "string.lastIndexOf(string): int",
-            "string.lastIndexOf(string, int): int",
-        ],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::String(part)] => last_index_of(context, text, part, None),
-            [Value::String(text), Value::String(part), Value::Int(from)] => {
-                last_index_of(context, text, part, Some(*from))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (&["string.lowerAscii(): string"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        made(context, text.len(), || text.to_ascii_lowercase())
-    }),
-    (&["string.upperAscii(): string"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        made(context, text.len(), || text.to_ascii_uppercase())
-    }),
-    (&["string.trim(): string"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        made(context, text.len(), || text.trim().to_owned())
-    }),
-    (
-        &[
-            "string.replace(string, string): string",
-            "string.replace(string, string, int): string",
-        ],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::String(old), Value::String(new)] => {
-                replace(context, text, old, new, -1)
-            }
-            [
-                Value::String(text),
-                Value::String(old),
-                Value::String(new),
-                Value::Int(count),
-            ] => replace(context, text, old, new, *count),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "string.split(string): list<string>",
-            "string.split(string, int): list<string>",
-        ],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::String(by)] => split(context, text, by, -1),
-            [Value::String(text), Value::String(by), Value::Int(count)] => {
-                split(context, text, by, *count)
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "string.substring(int): string",
-            "string.substring(int, int): string",
-        ],
-        |context, arguments| match arguments {
-            [Value::String(text), Value::Int(from)] => substring(context, text, *from, None),
-            [Value::String(text), Value::Int(from), Value::Int(to)] => {
-                substring(context, text, *from, Some(*to))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &[
-            "list<string>.join(): string",
-            "list<string>.join(string): string",
-        ],
-        |context, arguments| match arguments {
-            [Value::List(list)] => join(context, list, ""),
-            [Value::List(list), Value::String(between)] => join(context, list, between),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["'strings.quote'(string): string"],
-        |context, arguments| {
-            bind!([Value::String(text)] = arguments);
-            made(context, text.len() * 2 + 2, || quote(text))
-        },
-    ),
-];
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
 
 fn out_of_range(index: i64) -> EvaluationError {
     EvaluationError::failed(format!("index out of range: {index}"))
 }
 
 fn made(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     bytes: usize,
     make: impl FnOnce() -> String,
 ) -> Result<Value, EvaluationError> {
-    context.budget.charge_allocation(bytes)?;
+    budget.charge_allocation(bytes)?;
     Ok(Value::string(make()))
-}
-
-fn test(
-    context: &mut CallContext<'_>,
-    arguments: &[Value],
-    holds: fn(&str, &str) -> bool,
-) -> Result<Value, EvaluationError> {
-    bind!([Value::String(text), Value::String(part)] = arguments);
-    context.budget.charge_read(text.len() + part.len())?;
-    Ok(Value::Bool(holds(text, part)))
 }
 
 /// Returns the byte offset of the character at an index; the text's length for the index after the
@@ -164,12 +107,12 @@ fn offset(text: &str, characters: usize) -> Option<usize> {
 }
 
 fn index_of(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     text: &str,
     part: &str,
     from: i64,
 ) -> Result<Value, EvaluationError> {
-    context.budget.charge_read(text.len() * 2 + part.len())?;
+    budget.charge_read(text.len() * 2 + part.len())?;
     if part.is_empty() {
         return Ok(Value::Int(from));
     }
@@ -182,12 +125,12 @@ fn index_of(
 }
 
 fn last_index_of(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     text: &str,
     part: &str,
     from: Option<i64>,
 ) -> Result<Value, EvaluationError> {
-    context.budget.charge_read(text.len() * 2 + part.len())?;
+    budget.charge_read(text.len() * 2 + part.len())?;
     let length = text.chars().count();
     if part.is_empty() {
         return Ok(Value::Int(from.unwrap_or(length as i64)));
@@ -209,32 +152,25 @@ fn last_index_of(
 }
 
 fn replace(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     text: &str,
     old: &str,
     new: &str,
     count: i64,
 ) -> Result<Value, EvaluationError> {
     // The text is searched twice.
-    context.budget.charge_read(2 * text.len())?;
+    budget.charge_read(2 * text.len())?;
     let limit = usize::try_from(count).unwrap_or(usize::MAX);
     let found = text.matches(old).take(limit).count();
     // Every match counts as a visited element.
-    context.budget.charge(found as u64)?;
+    budget.charge(found as u64)?;
     let unchanged = text.len() - found * old.len();
-    context
-        .budget
-        .charge_allocation(unchanged + found.saturating_mul(new.len()))?;
+    budget.charge_allocation(unchanged + found.saturating_mul(new.len()))?;
     Ok(Value::string(text.replacen(old, new, limit)))
 }
 
-fn split(
-    context: &mut CallContext<'_>,
-    text: &str,
-    by: &str,
-    count: i64,
-) -> Result<Value, EvaluationError> {
-    context.budget.charge_read(text.len())?;
+fn split(budget: &mut Budget, text: &str, by: &str, count: i64) -> Result<Value, EvaluationError> {
+    budget.charge_read(text.len())?;
     if count == 0 {
         return Ok(Value::list(Vec::new()));
     }
@@ -245,9 +181,7 @@ fn split(
         text.matches(by).count() + 1
     }
     .min(limit);
-    context
-        .budget
-        .charge_allocation(text.len() + parts * (ELEMENT_BYTES + 2 * size_of::<usize>()))?;
+    budget.charge_allocation(text.len() + parts * (ELEMENT_BYTES + 2 * size_of::<usize>()))?;
     if by.is_empty() {
         // The text is split into characters, and the last part takes the rest.
         let mut rest = text;
@@ -269,12 +203,12 @@ fn split(
 }
 
 fn substring(
-    context: &mut CallContext<'_>,
+    budget: &mut Budget,
     text: &str,
     from: i64,
     to: Option<i64>,
 ) -> Result<Value, EvaluationError> {
-    context.budget.charge_read(text.len())?;
+    budget.charge_read(text.len())?;
     if let Some(to) = to.filter(|to| from > *to) {
         return Err(EvaluationError::failed(format!(
             "invalid substring range. start: {from}, end: {to}"
@@ -288,16 +222,12 @@ fn substring(
     };
     let start = place(from)?;
     let end = to.map_or(Ok(text.len()), place)?;
-    made(context, end - start, || text[start..end].to_owned())
+    made(budget, end - start, || text[start..end].to_owned())
 }
 
-fn join(
-    context: &mut CallContext<'_>,
-    list: &[Value],
-    between: &str,
-) -> Result<Value, EvaluationError> {
+fn join(budget: &mut Budget, list: &[Value], between: &str) -> Result<Value, EvaluationError> {
     let mut parts: Vec<&str> = Vec::new();
-    context.budget.charge_allocation(size_of_val(list))?;
+    budget.charge_allocation(size_of_val(list))?;
     for each in list {
         match each {
             Value::String(text) => parts.push(text),
@@ -313,9 +243,7 @@ fn join(
         .iter()
         .map(|part| part.len())
         .fold(0, usize::saturating_add);
-    context
-        .budget
-        .charge_allocation(bytes.saturating_add(parts.len().saturating_mul(between.len())))?;
+    budget.charge_allocation(bytes.saturating_add(parts.len().saturating_mul(between.len())))?;
     Ok(Value::String(Arc::from(parts.join(between))))
 }
 

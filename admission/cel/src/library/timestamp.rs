@@ -1,39 +1,37 @@
+//! The parts of timestamps, in UTC or the time zone of the argument, and of durations.
+
 use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone};
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::Value;
 
-/// Declares a member of timestamps, whose optional argument is the time zone. The default is UTC.
-macro_rules! member {
-    ($name:literal) => {
-        (
-            &[
-                concat!("timestamp.", $name, "(): int"),
-                concat!("timestamp.", $name, "(string): int"),
-            ],
-            |context, arguments| part(context, arguments, $name),
-        )
-    };
-}
+pub(super) const MODULE: Module = (
+    "timestamp.getFullYear|getMonth|getDayOfYear|getDayOfMonth|getDate|getDayOfWeek(): int
+    timestamp.getFullYear|getMonth|getDayOfYear|getDayOfMonth|getDate|getDayOfWeek(string): int
+    duration.getHours|getMinutes|getSeconds|getMilliseconds(): int
+    timestamp.getHours|getMinutes|getSeconds|getMilliseconds(): int
+    timestamp.getHours|getMinutes|getSeconds|getMilliseconds(string): int",
+    call,
+);
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    member!("getFullYear"),
-    member!("getMonth"),
-    member!("getDayOfYear"),
-    member!("getDayOfMonth"),
-    member!("getDate"),
-    member!("getDayOfWeek"),
-];
-
-/// Returns a part of a time, in UTC or the given time zone.
-pub(super) fn part(
+fn call(
+    function: &Overload,
     context: &mut CallContext<'_>,
     arguments: &[Value],
-    name: &str,
 ) -> Result<Value, EvaluationError> {
     let (time, zone) = match arguments {
+        [Value::Duration(span)] => {
+            let unit_nanos = match function.name {
+                "getHours" => 3_600_000_000_000,
+                "getMinutes" => 60_000_000_000,
+                "getSeconds" => 1_000_000_000,
+                "getMilliseconds" => 1_000_000,
+                _ => return Err(EvaluationError::no_overload()),
+            };
+            return Ok(Value::Int(span / unit_nanos));
+        }
         [Value::Timestamp(time)] => (time, TimeZone::UTC),
         [Value::Timestamp(time), Value::String(zone)] => {
             context.budget.charge(10)?;
@@ -42,7 +40,7 @@ pub(super) fn part(
         _ => return Err(EvaluationError::no_overload()),
     };
     let local = Zoned::new(*time, zone);
-    Ok(Value::Int(match name {
+    Ok(Value::Int(match function.name {
         "getFullYear" => i64::from(local.year()),
         "getMonth" => i64::from(local.month()) - 1,
         "getDayOfYear" => i64::from(local.day_of_year()) - 1,

@@ -1,78 +1,64 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::{CallContext, Module, Overload};
+use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::value::url::unescape;
 use crate::value::{ELEMENT_BYTES, Key, Url, Value};
 
-pub(super) const FUNCTIONS: &[Function] = &[
-    (&["url(string): URL"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        context.budget.charge(text.len() as u64)?;
-        context.budget.charge_allocation(text.len() * 3)?;
-        let wrong = |reason| {
-            EvaluationError::failed(format!(
-                "URL parse error during conversion from string: {reason}"
-            ))
-        };
-        Url::parse_request(text).map_err(wrong)?;
-        Url::parse(text)
-            .map(|url| Value::Url(Arc::new(url)))
-            .map_err(wrong)
-    }),
-    (&["isURL(string): bool"], |context, arguments| {
-        bind!([Value::String(text)] = arguments);
-        context.budget.charge_allocation(text.len() * 2)?;
-        Ok(Value::Bool(Url::parse_request(text).is_ok()))
-    }),
-    (&["URL.getScheme(): string"], |context, arguments| {
-        part(context, arguments, |url| url.scheme.clone())
-    }),
-    (&["URL.getHost(): string"], |context, arguments| {
-        part(context, arguments, |url| url.host.clone())
-    }),
-    (&["URL.getHostname(): string"], |context, arguments| {
-        part(context, arguments, |url| {
-            let (name, _) = url.name_and_port();
-            name.strip_prefix('[')
-                .and_then(|name| name.strip_suffix(']'))
-                .unwrap_or(name)
-                .to_owned()
-        })
-    }),
-    (&["URL.getPort(): string"], |context, arguments| {
-        part(context, arguments, |url| url.name_and_port().1.to_owned())
-    }),
-    (&["URL.getEscapedPath(): string"], |context, arguments| {
-        part(context, arguments, |url| url.path.clone())
-    }),
-    (
-        &["URL.getQuery(): map<string, list<string>>"],
-        |context, arguments| {
-            bind!([Value::Url(url)] = arguments);
-            query(context, &url.query)
-        },
-    ),
-];
+pub(super) const MODULE: Module = (
+    "url(string): URL; isURL(string): bool
+    URL.getScheme|getHost|getHostname|getPort|getEscapedPath(): string
+    URL.getQuery(): map<string, list<string>>",
+    call,
+);
 
-fn part(
+fn call(
+    function: &Overload,
     context: &mut CallContext<'_>,
     arguments: &[Value],
-    of: fn(&Url) -> String,
 ) -> Result<Value, EvaluationError> {
-    bind!([Value::Url(url)] = arguments);
-    context.budget.charge_allocation(url.text.len())?;
-    Ok(Value::string(of(url)))
+    let budget = &mut *context.budget;
+    Ok(match (function.name, arguments) {
+        ("url", [Value::String(text)]) => {
+            budget.charge(text.len() as u64)?;
+            budget.charge_allocation(text.len() * 3)?;
+            let url = Url::parse_request(text).and_then(|_| Url::parse(text));
+            Value::Url(Arc::new(url.map_err(|reason| {
+                EvaluationError::failed(format!(
+                    "URL parse error during conversion from string: {reason}"
+                ))
+            })?))
+        }
+        ("isURL", [Value::String(text)]) => {
+            budget.charge_allocation(text.len() * 2)?;
+            Value::Bool(Url::parse_request(text).is_ok())
+        }
+        ("getQuery", [Value::Url(url)]) => query(budget, &url.query)?,
+        (part, [Value::Url(url)]) => {
+            budget.charge_allocation(url.text.len())?;
+            let (name, port) = url.name_and_port();
+            Value::string(match part {
+                "getScheme" => &url.scheme,
+                "getHost" => &url.host,
+                "getHostname" => name
+                    .strip_prefix('[')
+                    .and_then(|name| name.strip_suffix(']'))
+                    .unwrap_or(name),
+                "getPort" => port,
+                _ => &url.path,
+            })
+        }
+        _ => return Err(EvaluationError::no_overload()),
+    })
 }
 
-fn query(context: &mut CallContext<'_>, text: &str) -> Result<Value, EvaluationError> {
+fn query(budget: &mut Budget, text: &str) -> Result<Value, EvaluationError> {
     let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for pair in text.split('&') {
-        context.budget.charge(pair.len() as u64 * 2)?;
-        context
-            .budget
-            .charge_allocation(pair.len() + 2 * ELEMENT_BYTES)?;
+        budget.charge(pair.len() as u64 * 2)?;
+        budget.charge_allocation(pair.len() + 2 * ELEMENT_BYTES)?;
         if pair.is_empty() || pair.contains(';') {
             continue;
         }
