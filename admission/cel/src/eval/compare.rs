@@ -26,54 +26,25 @@ pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, E
             a == b
         }
         (Value::List(a), Value::List(b)) => {
-            if a.len() != b.len() {
-                return Ok(false);
-            }
-            for (a, b) in a.iter().zip(b.iter()) {
-                if !equal(budget, a, b)? {
-                    return Ok(false);
-                }
-            }
-            true
+            a.len() == b.len() && all_equal(budget, a.iter().zip(b.iter()))?
         }
         (Value::Map(a), Value::Map(b)) => {
-            if a.len() != b.len() {
-                return Ok(false);
-            }
-            for (key, value) in a.iter() {
-                match b.get(key) {
-                    Some(other) if equal(budget, value, other)? => {}
-                    _ => return Ok(false),
-                }
-            }
-            true
+            a.keys().eq(b.keys()) && all_equal(budget, a.values().zip(b.values()))?
         }
         (Value::Object(a), Value::Object(b)) => {
-            if a.type_name != b.type_name || a.fields.len() != b.fields.len() {
-                return Ok(false);
-            }
-            for ((name, value), (other_name, other)) in a.fields.iter().zip(&b.fields) {
-                if name != other_name || !equal(budget, value, other)? {
-                    return Ok(false);
-                }
-            }
-            true
+            a.type_name == b.type_name
+                && a.fields.keys().eq(b.fields.keys())
+                && all_equal(budget, a.fields.values().zip(b.fields.values()))?
         }
         (Value::Patch(a), Value::Patch(b)) => {
-            if (&a.op, &a.path, &a.from) != (&b.op, &b.path, &b.from) {
-                return Ok(false);
-            }
-            match (&a.value, &b.value) {
-                (Some(a), Some(b)) => equal(budget, a, b)?,
-                (None, None) => true,
-                _ => false,
-            }
+            (&a.op, &a.path, &a.from) == (&b.op, &b.path, &b.from)
+                && a.value.is_some() == b.value.is_some()
+                && all_equal(budget, a.value.iter().zip(&b.value))?
         }
-        (Value::Optional(a), Value::Optional(b)) => match (a, b) {
-            (Some(a), Some(b)) => equal(budget, a, b)?,
-            (None, None) => true,
-            _ => false,
-        },
+        (Value::Optional(a), Value::Optional(b)) => {
+            a.is_some() == b.is_some()
+                && all_equal(budget, a.as_deref().into_iter().zip(b.as_deref()))?
+        }
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
@@ -89,6 +60,18 @@ pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, E
         (Value::Decision(a), Value::Decision(b)) => a == b,
         _ => false,
     })
+}
+
+fn all_equal<'a>(
+    budget: &mut Budget,
+    pairs: impl Iterator<Item = (&'a Value, &'a Value)>,
+) -> Result<bool, EvaluationError> {
+    for (a, b) in pairs {
+        if !equal(budget, a, b)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the order of two numbers of any types; `None` if one is NaN.

@@ -61,11 +61,21 @@ fn node(at: u32, kind: NodeKind) -> Result<Node, Issue> {
 }
 
 fn call(at: u32, name: &str, arguments: Vec<Node>) -> Result<Node, Issue> {
+    member_call(at, None, name.to_owned(), arguments)
+}
+
+fn member_call(
+    at: u32,
+    target: Option<Node>,
+    name: String,
+    arguments: Vec<Node>,
+) -> Result<Node, Issue> {
+    let target = target.map(Box::new);
     node(
         at,
         NodeKind::Call {
-            target: None,
-            name: name.to_owned(),
+            target,
+            name,
             arguments,
         },
     )
@@ -225,22 +235,14 @@ impl Parser {
             if self.accept(".") {
                 let optional = self.accept("?");
                 let field = self.field()?;
-                let operand_box = Box::new(operand);
                 operand = if !optional && self.accept("(") {
-                    let arguments = self.arguments()?;
-                    node(
-                        at,
-                        NodeKind::Call {
-                            target: Some(operand_box),
-                            name: field,
-                            arguments,
-                        },
-                    )?
+                    member_call(at, Some(operand), field, self.arguments()?)?
                 } else {
+                    let operand = Box::new(operand);
                     node(
                         at,
                         NodeKind::Select {
-                            operand: operand_box,
+                            operand,
                             field,
                             optional,
                         },
@@ -259,7 +261,7 @@ impl Parser {
                     start,
                     NodeKind::Struct {
                         name,
-                        fields: self.fields()?,
+                        fields: self.parts("}", Self::field_value)?,
                     },
                 )?;
             } else {
@@ -304,8 +306,12 @@ impl Parser {
                 self.expect(")")?;
                 return Ok(inner);
             }
-            TokenKind::Symbol("[") => return self.list(at),
-            TokenKind::Symbol("{") => return self.map(at),
+            TokenKind::Symbol("[") => {
+                return node(at, NodeKind::List(self.parts("]", Self::element)?));
+            }
+            TokenKind::Symbol("{") => {
+                return node(at, NodeKind::Map(self.parts("}", Self::entry)?));
+            }
             _ => {
                 self.next -= 1;
                 return Err(self.unexpected("an expression"));
@@ -319,15 +325,7 @@ impl Parser {
             return Err((at, format!("reserved identifier: {name}")));
         }
         if self.accept("(") {
-            let arguments = self.arguments()?;
-            return node(
-                at,
-                NodeKind::Call {
-                    target: None,
-                    name,
-                    arguments,
-                },
-            );
+            return member_call(at, None, name, self.arguments()?);
         }
         node(at, NodeKind::Name(name))
     }
@@ -346,16 +344,21 @@ impl Parser {
         }
     }
 
-    fn list(&mut self, at: u32) -> Result<Node, Issue> {
+    /// Reads the parts of a literal up to its end. A comma may follow the last one.
+    fn parts<T>(
+        &mut self,
+        end: &str,
+        part: fn(&mut Self) -> Result<T, Issue>,
+    ) -> Result<Vec<T>, Issue> {
         let mut all = Vec::new();
-        while !self.accept("]") {
-            all.push(self.element()?);
+        while !self.accept(end) {
+            all.push(part(self)?);
             if !self.accept(",") {
-                self.expect("]")?;
+                self.expect(end)?;
                 break;
             }
         }
-        node(at, NodeKind::List(all))
+        Ok(all)
     }
 
     fn element(&mut self) -> Result<Element, Issue> {
@@ -366,38 +369,20 @@ impl Parser {
         })
     }
 
-    fn map(&mut self, at: u32) -> Result<Node, Issue> {
-        let mut all = Vec::new();
-        while !self.accept("}") {
-            let Element {
-                node: key,
-                optional,
-            } = self.element()?;
-            self.expect(":")?;
-            let node = self.expression()?;
-            all.push((key, Element { node, optional }));
-            if !self.accept(",") {
-                self.expect("}")?;
-                break;
-            }
-        }
-        node(at, NodeKind::Map(all))
+    fn entry(&mut self) -> Result<(Node, Element), Issue> {
+        let optional = self.accept("?");
+        let key = self.expression()?;
+        self.expect(":")?;
+        let node = self.expression()?;
+        Ok((key, Element { node, optional }))
     }
 
-    fn fields(&mut self) -> Result<Vec<(String, Element)>, Issue> {
-        let mut all = Vec::new();
-        while !self.accept("}") {
-            let optional = self.accept("?");
-            let name = self.field()?;
-            self.expect(":")?;
-            let node = self.expression()?;
-            all.push((name, Element { node, optional }));
-            if !self.accept(",") {
-                self.expect("}")?;
-                break;
-            }
-        }
-        Ok(all)
+    fn field_value(&mut self) -> Result<(String, Element), Issue> {
+        let optional = self.accept("?");
+        let name = self.field()?;
+        self.expect(":")?;
+        let node = self.expression()?;
+        Ok((name, Element { node, optional }))
     }
 }
 
