@@ -33,7 +33,6 @@ mod request_context;
 mod resolver;
 mod static_cluster;
 mod strict_decoding;
-mod working_copy;
 
 pub use cluster::{ClusterView, ParamQuery, ParamSelector, Refusal, ResourceScope};
 pub use compiled::CompiledPolicy;

@@ -6,7 +6,6 @@ use crate::model::PatchType;
 use crate::outcome::FaultKind;
 use crate::resolver::PolicyResolver;
 use crate::strict_decoding;
-use crate::working_copy::WorkingCopy;
 use tautline_cel::{Budget, EvaluationError, Program, Value};
 
 /// An error of a mutation, to which the failurePolicy applies.
@@ -24,17 +23,13 @@ impl From<EvaluationError> for MutationError {
     }
 }
 
-/// The state of the object, which avoids repeated checks.
+/// The schemas of the object's kind.
 #[derive(Default)]
-pub(crate) struct ObjectState {
-    pub schema: Option<Schema>,
+pub(crate) struct ObjectSchemas {
+    /// The schema by which configurations are merged.
+    pub merged: Option<Schema>,
+    /// The schema of a built-in kind, whose objects are pruned and decoded strictly.
     pub built_in: Option<Schema>,
-    /// True if a merge has checked the object against the schema.
-    pub matches_schema: bool,
-    /// True if the strict decoder accepts the object.
-    pub strictly_valid: bool,
-    /// True if defaults are set, so that setting them again changes nothing.
-    pub defaulted: bool,
 }
 
 pub(crate) struct CompiledMutation {
@@ -44,32 +39,25 @@ pub(crate) struct CompiledMutation {
 }
 
 impl CompiledMutation {
-    /// Changes the working copy without setting defaults. Returns false if nothing changes or a
-    /// `test` failed.
+    /// Returns the object after the mutation, without defaults; `None` if a `test` failed.
     pub fn apply(
         &self,
         resolver: &PolicyResolver<'_>,
-        state: &ObjectState,
-        copy: &mut WorkingCopy,
+        schemas: &ObjectSchemas,
         budget: &mut Budget,
-    ) -> Result<bool, MutationError> {
+    ) -> Result<Option<Json>, MutationError> {
         let value = self.program.evaluate(resolver, budget)?;
         let object = &*resolver.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, state, copy),
-            PatchType::JsonPatch => patch(object, &value, state, copy, budget),
+            PatchType::ApplyConfiguration => configure(object, &value, schemas).map(Some),
+            PatchType::JsonPatch => patch(object, &value, schemas, budget),
         }
     }
 }
 
-fn configure(
-    object: &Json,
-    value: &Value,
-    state: &ObjectState,
-    copy: &mut WorkingCopy,
-) -> Result<bool, MutationError> {
+fn configure(object: &Json, value: &Value, schemas: &ObjectSchemas) -> Result<Json, MutationError> {
     let fault = |message: String| MutationError(FaultKind::Patch, message);
-    let Some(schema) = &state.schema else {
+    let Some(schema) = &schemas.merged else {
         let message = format!(
             "the schema of {} {} is unknown, so nothing can be merged into it",
             object["apiVersion"], object["kind"]
@@ -80,23 +68,16 @@ fn configure(
     if !configuration.is_object() {
         return Err(fault("the configuration is not an object".to_owned()));
     }
-    let checked =
-        tautline_structured_merge::check_apply(schema, object, configuration, state.matches_schema)
-            .map_err(|error| fault(format!("error applying patch: {error}")))?;
-    let Some(checked) = checked else {
-        return Ok(false);
-    };
-    checked.merge_into(copy.copy_of(object));
-    Ok(true)
+    tautline_structured_merge::apply(schema, object, &configuration)
+        .map_err(|error| fault(format!("error applying patch: {error}")))
 }
 
 fn patch(
     object: &Json,
     value: &Value,
-    state: &ObjectState,
-    copy: &mut WorkingCopy,
+    schemas: &ObjectSchemas,
     budget: &mut Budget,
-) -> Result<bool, MutationError> {
+) -> Result<Option<Json>, MutationError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is not a list of JSONPatch".to_owned();
         return Err(MutationError(FaultKind::Expression, message));
@@ -109,13 +90,10 @@ fn patch(
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
-    if state.strictly_valid && state.defaulted && operations.is_empty() {
-        return Ok(false);
-    }
-    let patched = copy.copy_of(object);
-    match json_patch::apply(patched, &operations, budget) {
+    let mut patched = object.clone();
+    match json_patch::apply(&mut patched, &operations, budget) {
         Ok(()) => {}
-        Err(PatchError::Test(_)) => return Ok(false),
+        Err(PatchError::Test(_)) => return Ok(None),
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
             let message = format!("JSON Patch: {error}");
@@ -128,17 +106,9 @@ fn patch(
             return Err(MutationError(FaultKind::Object, message));
         }
     }
-    if state.strictly_valid && state.defaulted && patched == object {
-        return Ok(false);
-    }
-    if let Some(own) = &state.built_in {
-        let before = if state.strictly_valid {
-            object
-        } else {
-            &Json::Null
-        };
-        strict_decoding::check(own, patched, before)
+    if let Some(own) = &schemas.built_in {
+        strict_decoding::check(own, &patched)
             .map_err(|invalid| MutationError(FaultKind::Object, invalid.0))?;
     }
-    Ok(true)
+    Ok(Some(patched))
 }

@@ -15,24 +15,15 @@ pub(crate) fn built_in_schema(kind: &Kind) -> Option<Schema> {
 }
 
 /// Removes nulls and empty lists and maps that `before` did not have. Empty structs remain, because
-/// they have a meaning. Returns true if no null was removed.
-pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
-    if let Value::Object(fields) = object {
-        return prune_struct(schema, fields, before, 0);
-    }
-    true
+/// they have a meaning.
+pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) {
+    prune_value(schema, object, before, 0);
 }
 
-fn prune_struct(
-    schema: &Schema,
-    fields: &mut Map<String, Value>,
-    before: &Value,
-    depth: usize,
-) -> bool {
+fn prune_struct(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) {
     if depth > MAX_DEPTH {
-        return true;
+        return;
     }
-    let mut whole = true;
     fields.retain(|name, value| {
         if !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
             return true;
@@ -50,33 +41,28 @@ fn prune_struct(
             Value::Object(fields) => fields.is_empty() && inner.shape() == Shape::Map,
             _ => false,
         };
-        if empty {
-            whole &= !value.is_null();
-            return false;
+        if !empty {
+            prune_value(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
         }
-        whole &= prune_value(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
-        true
+        !empty
     });
-    whole
 }
 
-fn prune_value(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bool {
+fn prune_value(schema: &Schema, value: &mut Value, before: &Value, depth: usize) {
     match value {
         Value::Object(fields) => prune_struct(schema, fields, before, depth),
         Value::Array(items) => {
             let Some(inner) = schema.element() else {
-                return true;
+                return;
             };
-            let mut whole = true;
             for (i, item) in items.iter_mut().enumerate() {
                 let was = before.get(i).unwrap_or(&Value::Null);
                 if item != was {
-                    whole &= prune_value(&inner, item, was, depth + 1);
+                    prune_value(&inner, item, was, depth + 1);
                 }
             }
-            whole
         }
-        _ => true,
+        _ => {}
     }
 }
 

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use super::{Evaluation, Invocation};
 use crate::json_patch::{BYTES_PER_UNIT, size};
+use crate::lazy_value::LazyValue;
 use crate::model::Reinvocation;
 use crate::mutation::{CompiledMutation, MutationError};
 use crate::outcome::{FaultKind, InvocationEnd, InvocationReport, MutationReport};
@@ -124,7 +127,7 @@ impl Evaluation<'_> {
         let result = if self.deadline_passed() {
             Err(EvaluationError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.apply(&scope, &self.state, &mut self.working_copy, &mut budget)
+            mutator.apply(&scope, &self.schemas, &mut budget)
         };
         let (result, copied) = self.check_object_size(result);
         let full = self.settings.full_detail;
@@ -142,13 +145,11 @@ impl Evaluation<'_> {
         };
         self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
-            Ok(made) => {
-                if self.set_defaults(made, mutator.patch) {
-                    let object = self.working_copy.get();
+            Ok(mutated) => {
+                if let Some(object) = mutated.and_then(|object| self.with_defaults(object)) {
                     step.changed = true;
-                    step.diff = full.then(|| json_patch::diff(&self.object.json, object));
-                    self.object.update(object);
-                    self.working_copy.mark_synced();
+                    step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
+                    self.object = LazyValue::new(Arc::new(object));
                     self.changed = true;
                     if invocation.end == InvocationEnd::Unchanged {
                         invocation.end = InvocationEnd::Changed;
@@ -169,12 +170,12 @@ impl Evaluation<'_> {
     /// including its copy.
     fn check_object_size(
         &self,
-        result: Result<bool, MutationError>,
-    ) -> (Result<bool, MutationError>, u64) {
+        result: Result<Option<Json>, MutationError>,
+    ) -> (Result<Option<Json>, MutationError>, u64) {
         let units = |bytes: usize| (bytes / BYTES_PER_UNIT) as u64;
         let bytes = match &result {
-            Ok(true) => size(self.working_copy.get()),
-            Ok(false) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
+            Ok(Some(object)) => size(object),
+            Ok(None) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
                 return (result, units(size(&self.object.json)));
             }
             Err(_) => return (result, 0),
