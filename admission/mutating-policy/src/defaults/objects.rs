@@ -4,7 +4,10 @@ use serde_json::{Map, Value};
 
 use super::{
     pod, quantities,
-    rules::{Rule, add, apply, text_of},
+    rules::{
+        FieldDefault::{All, Flag, Number, Other, Text},
+        Fields, Rule, add, apply, text_of,
+    },
     workloads,
 };
 use crate::request::Kind;
@@ -16,46 +19,30 @@ pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
     }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Service") => &[
-            Rule::In("spec", &[Rule::Other(service)]),
-            Rule::Always("status", &[Rule::Always("loadBalancer", &[])]),
+            ("spec", Other(service)),
+            ("status!/loadBalancer!", All(&[])),
         ],
-        ("", "PersistentVolumeClaim") => CLAIM,
-        ("", "PersistentVolume") => VOLUME,
-        ("", "Secret") => &[Rule::Text("type", "Opaque")],
-        ("", "Namespace") => NAMESPACE,
+        ("", "PersistentVolumeClaim") => {
+            &[("status!/phase", Text("Pending")), ("", All(pod::CLAIM))]
+        }
+        ("", "PersistentVolume") => &[
+            ("status!/phase", Text("Pending")),
+            ("spec/persistentVolumeReclaimPolicy", Text("Retain")),
+            ("spec/volumeMode", Text("Filesystem")),
+            ("spec", Other(|volume| quantities(volume, "capacity"))),
+            ("spec", All(pod::DISK)),
+        ],
+        ("", "Secret") => &[("type", Text("Opaque"))],
+        ("", "Namespace") => &[
+            ("spec!", All(&[])),
+            ("status!/phase", Text("Active")),
+            ("metadata", Other(name_label)),
+        ],
         _ => workloads::rules(kind),
     }
 }
 
-const CLAIM: &[Rule] = &[
-    Rule::Always("status", &[Rule::Text("phase", "Pending")]),
-    pod::CLAIM,
-];
-
-const VOLUME: &[Rule] = &[
-    Rule::Always("status", &[Rule::Text("phase", "Pending")]),
-    Rule::In(
-        "spec",
-        &[
-            Rule::Text("persistentVolumeReclaimPolicy", "Retain"),
-            Rule::Text("volumeMode", "Filesystem"),
-            Rule::Other(|volume| quantities(volume, "capacity")),
-            pod::HOST_PATH,
-            pod::ISCSI,
-            pod::RBD,
-            pod::AZURE_DISK,
-            pod::SCALE_IO,
-        ],
-    ),
-];
-
-const NAMESPACE: &[Rule] = &[
-    Rule::Always("spec", &[]),
-    Rule::Always("status", &[Rule::Text("phase", "Active")]),
-    Rule::In("metadata", &[Rule::Other(name_label)]),
-];
-
-fn name_label(metadata: &mut Map<String, Value>) {
+fn name_label(metadata: &mut Fields) {
     let Some(name) = metadata.get("name").cloned() else {
         return;
     };
@@ -65,36 +52,19 @@ fn name_label(metadata: &mut Map<String, Value>) {
     }
 }
 
-fn service(spec: &mut Map<String, Value>) {
-    const PORT: &[Rule] = &[
-        Rule::Text("protocol", "TCP"),
-        Rule::Other(|port| {
-            let target = port.get("targetPort");
-            if target.is_none_or(|t| t.is_null() || *t == 0 || *t == "") {
-                let own = port.get("port").cloned();
-                port.extend(own.map(|number| ("targetPort".to_owned(), number)));
-            }
-        }),
-    ];
+fn service(spec: &mut Fields) {
     const OF_ALL: &[Rule] = &[
-        Rule::Text("sessionAffinity", "None"),
-        Rule::If(
-            "sessionAffinity",
-            "ClientIP",
-            &[Rule::Always(
-                "sessionAffinityConfig",
-                &[Rule::Always(
-                    "clientIP",
-                    &[Rule::Number("timeoutSeconds", 10800)],
-                )],
-            )],
+        ("sessionAffinity", Text("None")),
+        (
+            "sessionAffinity=ClientIP/sessionAffinityConfig!/clientIP!/timeoutSeconds",
+            Number(10800),
         ),
-        Rule::Text("type", "ClusterIP"),
-        Rule::Each("ports", PORT),
-        Rule::If(
-            "type",
-            "LoadBalancer",
-            &[Rule::Flag("allocateLoadBalancerNodePorts", true)],
+        ("type", Text("ClusterIP")),
+        ("ports[]/protocol", Text("TCP")),
+        ("ports[]", Other(target_port)),
+        (
+            "type=LoadBalancer/allocateLoadBalancerNodePorts",
+            Flag(true),
         ),
     ];
     apply(OF_ALL, spec);
@@ -102,9 +72,17 @@ fn service(spec: &mut Map<String, Value>) {
     let outside = spec.get("externalIPs").and_then(Value::as_array);
     let outside = outside.is_some_and(|ips| !ips.is_empty()) && kind == "ClusterIP";
     if outside || ["NodePort", "LoadBalancer"].contains(&kind.as_str()) {
-        apply(&[Rule::Text("externalTrafficPolicy", "Cluster")], spec);
+        apply(&[("externalTrafficPolicy", Text("Cluster"))], spec);
     }
     if kind != "ExternalName" {
-        apply(&[Rule::Text("internalTrafficPolicy", "Cluster")], spec);
+        apply(&[("internalTrafficPolicy", Text("Cluster"))], spec);
+    }
+}
+
+fn target_port(port: &mut Fields) {
+    let target = port.get("targetPort");
+    if target.is_none_or(|t| t.is_null() || *t == 0 || *t == "") {
+        let own = port.get("port").cloned();
+        port.extend(own.map(|number| ("targetPort".to_owned(), number)));
     }
 }

@@ -4,154 +4,117 @@ use serde_json::{Map, Value};
 
 use super::{
     quantities,
-    rules::{Rule, add, is_absent},
+    rules::{
+        FieldDefault::{All, Flag, NotZero, Number, OptionalText, Other, Text},
+        Fields, Rule, add, apply, is_absent,
+    },
 };
 
 /// The defaults that pods and pod templates have.
 pub(super) const SPEC: &[Rule] = &[
-    Rule::Text("dnsPolicy", "ClusterFirst"),
-    Rule::Text("restartPolicy", "Always"),
-    Rule::Always("securityContext", &[]),
-    Rule::Number("terminationGracePeriodSeconds", 30),
-    Rule::Text("schedulerName", "default-scheduler"),
-    Rule::Each("volumes", VOLUME),
-    Rule::Each("initContainers", CONTAINER),
-    Rule::Each("containers", CONTAINER),
-    Rule::Each("ephemeralContainers", CONTAINER),
-    Rule::Other(|spec| quantities(spec, "overhead")),
-    Rule::In("resources", RESOURCES),
+    ("dnsPolicy", Text("ClusterFirst")),
+    ("restartPolicy", Text("Always")),
+    ("securityContext!", All(&[])),
+    ("terminationGracePeriodSeconds", Number(30)),
+    ("schedulerName", Text("default-scheduler")),
+    ("volumes[]", All(VOLUME)),
+    (
+        "initContainers[]|containers[]|ephemeralContainers[]",
+        All(CONTAINER),
+    ),
+    ("", Other(|spec| quantities(spec, "overhead"))),
+    ("resources", Other(resources)),
 ];
 
 /// The defaults that only pods have.
 pub(super) const POD: &[Rule] = &[
-    Rule::Flag("enableServiceLinks", true),
-    Rule::Each("initContainers", &[Rule::In("resources", REQUESTS)]),
-    Rule::Each("containers", &[Rule::In("resources", REQUESTS)]),
-    Rule::Other(host_ports),
-];
-
-const REQUESTS: &[Rule] = &[Rule::Other(requests)];
-
-pub(super) const RESOURCES: &[Rule] = &[
-    Rule::Other(|resources| quantities(resources, "limits")),
-    Rule::Other(|resources| quantities(resources, "requests")),
+    ("enableServiceLinks", Flag(true)),
+    ("initContainers[]|containers[]/resources", Other(requests)),
+    ("", Other(host_ports)),
 ];
 
 const CONTAINER: &[Rule] = &[
     // The field is required, so Go writes its zero value.
-    Rule::Text("name", ""),
-    Rule::Other(|container| pull_policy(container, "image", "imagePullPolicy")),
-    Rule::Text("terminationMessagePath", "/dev/termination-log"),
-    Rule::Text("terminationMessagePolicy", "File"),
-    Rule::Each("ports", &[Rule::Text("protocol", "TCP")]),
-    Rule::Each("env", &[Rule::In("valueFrom", VALUE_FROM)]),
-    Rule::Always("resources", RESOURCES),
-    Rule::In("livenessProbe", PROBE),
-    Rule::In("readinessProbe", PROBE),
-    Rule::In("startupProbe", PROBE),
-    Rule::In("lifecycle", LIFECYCLE),
+    ("name", Text("")),
+    (
+        "",
+        Other(|container| pull_policy(container, "image", "imagePullPolicy")),
+    ),
+    ("terminationMessagePath", Text("/dev/termination-log")),
+    ("terminationMessagePolicy", Text("File")),
+    ("ports[]/protocol", Text("TCP")),
+    ("env[]/valueFrom/fieldRef/apiVersion", Text("v1")),
+    ("env[]/valueFrom/fileKeyRef/optional", Flag(false)),
+    ("resources!", Other(resources)),
+    ("livenessProbe|readinessProbe|startupProbe", All(PROBE)),
+    ("lifecycle/postStart|preStop", All(HTTP_GET)),
 ];
-
-const VALUE_FROM: &[Rule] = &[
-    FIELD_REF,
-    Rule::In("fileKeyRef", &[Rule::Flag("optional", false)]),
-];
-
-const FIELD_REF: Rule = Rule::In("fieldRef", &[Rule::Text("apiVersion", "v1")]);
 
 const PROBE: &[Rule] = &[
-    Rule::NotZero("timeoutSeconds", 1),
-    Rule::NotZero("periodSeconds", 10),
-    Rule::NotZero("successThreshold", 1),
-    Rule::NotZero("failureThreshold", 3),
-    HTTP_GET,
-    Rule::In("grpc", &[Rule::Text("service", "")]),
+    ("timeoutSeconds|successThreshold", NotZero(1)),
+    ("periodSeconds", NotZero(10)),
+    ("failureThreshold", NotZero(3)),
+    ("", All(HTTP_GET)),
+    ("grpc/service", Text("")),
 ];
 
-const HTTP_GET: Rule = Rule::In(
-    "httpGet",
-    &[Rule::Text("path", "/"), Rule::Text("scheme", "HTTP")],
-);
-
-const LIFECYCLE: &[Rule] = &[
-    Rule::In("postStart", &[HTTP_GET]),
-    Rule::In("preStop", &[HTTP_GET]),
+const HTTP_GET: &[Rule] = &[
+    ("httpGet/path", Text("/")),
+    ("httpGet/scheme", Text("HTTP")),
 ];
-
-const MODE: Rule = Rule::Number("defaultMode", 0o644);
-const ITEMS: Rule = Rule::Each("items", &[FIELD_REF]);
 
 const VOLUME: &[Rule] = &[
-    Rule::Other(empty_dir),
-    Rule::In(
+    ("", Other(empty_dir)),
+    (
         "image",
-        &[Rule::Other(|image| {
-            pull_policy(image, "reference", "pullPolicy")
-        })],
+        Other(|image| pull_policy(image, "reference", "pullPolicy")),
     ),
-    HOST_PATH,
-    Rule::In("secret", &[MODE]),
-    Rule::In("configMap", &[MODE]),
-    Rule::In("downwardAPI", &[MODE, ITEMS]),
-    Rule::In("projected", &[MODE, Rule::Each("sources", SOURCE)]),
-    Rule::In(
-        "ephemeral",
-        &[Rule::In("volumeClaimTemplate", &[METADATA, CLAIM])],
+    (
+        "secret|configMap|downwardAPI|projected/defaultMode",
+        Number(0o644),
     ),
-    ISCSI,
-    RBD,
-    AZURE_DISK,
-    SCALE_IO,
+    ("downwardAPI/items[]/fieldRef/apiVersion", Text("v1")),
+    (
+        "projected/sources[]/downwardAPI/items[]/fieldRef/apiVersion",
+        Text("v1"),
+    ),
+    (
+        "projected/sources[]/serviceAccountToken/expirationSeconds",
+        Number(3600),
+    ),
+    // The metadata is not a pointer in Go and so is never absent.
+    ("ephemeral/volumeClaimTemplate/metadata!", All(&[])),
+    ("ephemeral/volumeClaimTemplate", All(CLAIM)),
+    ("", All(DISK)),
 ];
 
-const SOURCE: &[Rule] = &[
-    Rule::In("downwardAPI", &[ITEMS]),
-    Rule::In(
-        "serviceAccountToken",
-        &[Rule::Number("expirationSeconds", 3600)],
-    ),
+/// The defaults of a PersistentVolumeClaim or of a claim template.
+pub(super) const CLAIM: &[Rule] = &[
+    ("spec/volumeMode", Text("Filesystem")),
+    ("spec/resources!", Other(resources)),
 ];
 
-/// The defaults of the spec of a PersistentVolumeClaim or of a claim template.
-pub(super) const CLAIM: Rule = Rule::In(
-    "spec",
-    &[
-        Rule::Text("volumeMode", "Filesystem"),
-        Rule::Always("resources", RESOURCES),
-    ],
-);
+/// The defaults of the sources that volumes of pods and PersistentVolumes have.
+pub(super) const DISK: &[Rule] = &[
+    ("hostPath/type", Text("")),
+    ("iscsi/iscsiInterface", Text("default")),
+    ("rbd/pool", Text("rbd")),
+    ("rbd/user", Text("admin")),
+    ("rbd/keyring", Text("/etc/ceph/keyring")),
+    ("azureDisk/cachingMode", OptionalText("ReadWrite")),
+    ("azureDisk/fsType", OptionalText("ext4")),
+    ("azureDisk/readOnly", Flag(false)),
+    ("azureDisk/kind", OptionalText("Shared")),
+    ("scaleIO/storageMode", Text("ThinProvisioned")),
+    ("scaleIO/fsType", Text("xfs")),
+];
 
-/// The metadata, which is not a pointer in Go and so is never absent.
-pub(super) const METADATA: Rule = Rule::Always("metadata", &[]);
+fn resources(resources: &mut Fields) {
+    quantities(resources, "limits");
+    quantities(resources, "requests");
+}
 
-pub(super) const HOST_PATH: Rule = Rule::In("hostPath", &[Rule::Text("type", "")]);
-pub(super) const ISCSI: Rule = Rule::In("iscsi", &[Rule::Text("iscsiInterface", "default")]);
-pub(super) const RBD: Rule = Rule::In(
-    "rbd",
-    &[
-        Rule::Text("pool", "rbd"),
-        Rule::Text("user", "admin"),
-        Rule::Text("keyring", "/etc/ceph/keyring"),
-    ],
-);
-pub(super) const AZURE_DISK: Rule = Rule::In(
-    "azureDisk",
-    &[
-        Rule::OptionalText("cachingMode", "ReadWrite"),
-        Rule::OptionalText("fsType", "ext4"),
-        Rule::Flag("readOnly", false),
-        Rule::OptionalText("kind", "Shared"),
-    ],
-);
-pub(super) const SCALE_IO: Rule = Rule::In(
-    "scaleIO",
-    &[
-        Rule::Text("storageMode", "ThinProvisioned"),
-        Rule::Text("fsType", "xfs"),
-    ],
-);
-
-fn pull_policy(fields: &mut Map<String, Value>, image: &str, policy: &str) {
+fn pull_policy(fields: &mut Fields, image: &str, policy: &str) {
     let given = fields.get(policy).and_then(Value::as_str);
     if given.is_some_and(|given| !given.is_empty()) {
         return;
@@ -177,7 +140,7 @@ fn latest(image: &str) -> bool {
 }
 
 /// Makes a volume without a source an empty directory.
-fn empty_dir(volume: &mut Map<String, Value>) {
+fn empty_dir(volume: &mut Fields) {
     let source = |(name, value): (&String, &Value)| name != "name" && !value.is_null();
     if !volume.iter().any(source) {
         volume.insert("emptyDir".to_owned(), Map::new().into());
@@ -185,7 +148,7 @@ fn empty_dir(volume: &mut Map<String, Value>) {
 }
 
 /// Sets requests that are absent to the limits.
-fn requests(resources: &mut Map<String, Value>) {
+fn requests(resources: &mut Fields) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object) else {
         return;
     };
@@ -203,22 +166,18 @@ fn requests(resources: &mut Map<String, Value>) {
 }
 
 /// Sets the host ports of a pod that uses the node's network to its container ports.
-fn host_ports(spec: &mut Map<String, Value>) {
+fn host_ports(spec: &mut Fields) {
     if spec.get("hostNetwork") != Some(&true.into()) {
         return;
     }
-    const PORT: &[Rule] = &[Rule::Other(|port| {
-        if is_absent(port, "hostPort") || port.get("hostPort") == Some(&Value::from(0)) {
+    let host_port = |port: &mut Fields| {
+        if is_absent(port, "hostPort") || port["hostPort"] == 0 {
             let of_container = port.get("containerPort").cloned();
             port.extend(of_container.map(|number| ("hostPort".to_owned(), number)));
         }
-    })];
-    const PORTS: &[Rule] = &[Rule::Each("ports", PORT)];
-    super::rules::apply(
-        &[
-            Rule::Each("initContainers", PORTS),
-            Rule::Each("containers", PORTS),
-        ],
+    };
+    apply(
+        &[("initContainers[]|containers[]/ports[]", Other(host_port))],
         spec,
     );
 }

@@ -5,7 +5,10 @@ use serde_json::{Map, Value};
 
 use super::{
     pod,
-    rules::{Rule, add, is_absent, text_of},
+    rules::{
+        FieldDefault::{All, Flag, Number, Other, Text},
+        Fields, Rule, add, is_absent, text_of,
+    },
 };
 use crate::request::Kind;
 
@@ -13,219 +16,151 @@ use crate::request::Kind;
 pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "ReplicationController") => CONTROLLER,
-        ("apps", "ReplicaSet") => &[Rule::In("spec", &[REPLICAS, TEMPLATE]), SCALED],
+        ("apps", "ReplicaSet") => REPLICA_SET,
         ("apps", "Deployment") => DEPLOYMENT,
         ("apps", "DaemonSet") => DAEMON_SET,
         ("apps", "StatefulSet") => STATEFUL_SET,
-        ("batch", "Job") => &[
-            Rule::Other(labels_of_template),
-            Rule::In("spec", JOB),
-            STATUS,
-        ],
+        ("batch", "Job") => JOB,
         ("batch", "CronJob") => CRON_JOB,
         _ => &[],
     }
 }
 
-const REPLICAS: Rule = Rule::Number("replicas", 1);
-const TEMPLATE: Rule = Rule::In("template", &[pod::METADATA]);
-/// The status, which is not a pointer in Go and so is never absent in the API server's objects.
-const STATUS: Rule = Rule::Always("status", &[]);
-/// The status of a kind with replicas.
-const SCALED: Rule = Rule::Always("status", &[Rule::Number("replicas", 0)]);
-const HISTORY: Rule = Rule::Number("revisionHistoryLimit", 10);
+// The metadata and the status are not pointers in Go, and so are never absent in the API server's
+// objects.
 
 const CONTROLLER: &[Rule] = &[
-    Rule::In(
-        "spec",
-        &[REPLICAS, TEMPLATE, Rule::Other(selector_of_template)],
-    ),
-    Rule::Other(labels_of_template),
-    SCALED,
+    ("spec/replicas", Number(1)),
+    ("spec/template/metadata!", All(&[])),
+    ("spec", Other(selector_of_template)),
+    ("", Other(labels_of_template)),
+    ("status!/replicas", Number(0)),
 ];
 
-const CLAIM_TEMPLATE: &[Rule] = &[
-    Rule::Text("apiVersion", "v1"),
-    Rule::Text("kind", "PersistentVolumeClaim"),
-    pod::METADATA,
-    Rule::Always("status", &[Rule::Text("phase", "Pending")]),
-    pod::CLAIM,
+const REPLICA_SET: &[Rule] = &[
+    ("spec/replicas", Number(1)),
+    ("spec/template/metadata!", All(&[])),
+    ("status!/replicas", Number(0)),
 ];
 
 const DEPLOYMENT: &[Rule] = &[
-    Rule::In(
-        "spec",
-        &[
-            REPLICAS,
-            Rule::Always(
-                "strategy",
-                &[
-                    Rule::Text("type", "RollingUpdate"),
-                    Rule::If(
-                        "type",
-                        "RollingUpdate",
-                        &[Rule::Always("rollingUpdate", QUARTERS)],
-                    ),
-                ],
-            ),
-            HISTORY,
-            Rule::Number("progressDeadlineSeconds", 600),
-            TEMPLATE,
-        ],
+    ("spec/replicas", Number(1)),
+    ("spec/strategy!/type", Text("RollingUpdate")),
+    (
+        "spec/strategy/type=RollingUpdate/rollingUpdate!/maxUnavailable|maxSurge",
+        Text("25%"),
     ),
-    STATUS,
-];
-
-const QUARTERS: &[Rule] = &[
-    Rule::Text("maxUnavailable", "25%"),
-    Rule::Text("maxSurge", "25%"),
+    ("spec/revisionHistoryLimit", Number(10)),
+    ("spec/progressDeadlineSeconds", Number(600)),
+    ("spec/template/metadata!", All(&[])),
+    ("status!", All(&[])),
 ];
 
 const DAEMON_SET: &[Rule] = &[
     // The API server converts a field that v1 does not have into this annotation.
-    Rule::In(
-        "metadata",
-        &[Rule::Always(
-            "annotations",
-            &[Rule::Text("deprecated.daemonset.template.generation", "0")],
-        )],
+    (
+        "metadata/annotations!/deprecated.daemonset.template.generation",
+        Text("0"),
     ),
-    Rule::In(
-        "spec",
-        &[
-            Rule::Always(
-                "updateStrategy",
-                &[
-                    Rule::Text("type", "RollingUpdate"),
-                    Rule::If(
-                        "type",
-                        "RollingUpdate",
-                        &[Rule::Always("rollingUpdate", ONE)],
-                    ),
-                ],
-            ),
-            HISTORY,
-            TEMPLATE,
-        ],
+    ("spec/updateStrategy!/type", Text("RollingUpdate")),
+    (
+        "spec/updateStrategy/type=RollingUpdate/rollingUpdate!",
+        All(&[("maxUnavailable", Number(1)), ("maxSurge", Number(0))]),
     ),
-    Rule::Always(
-        "status",
-        &[
-            Rule::Number("currentNumberScheduled", 0),
-            Rule::Number("desiredNumberScheduled", 0),
-            Rule::Number("numberMisscheduled", 0),
-            Rule::Number("numberReady", 0),
-        ],
+    ("spec/revisionHistoryLimit", Number(10)),
+    ("spec/template/metadata!", All(&[])),
+    (
+        "status!/currentNumberScheduled|desiredNumberScheduled|numberMisscheduled|numberReady",
+        Number(0),
     ),
-];
-
-const ONE: &[Rule] = &[
-    Rule::Number("maxUnavailable", 1),
-    Rule::Number("maxSurge", 0),
 ];
 
 const STATEFUL_SET: &[Rule] = &[
-    Rule::In(
-        "spec",
-        &[
-            Rule::Text("podManagementPolicy", "OrderedReady"),
-            Rule::Always("updateStrategy", UPDATE),
-            Rule::Always(
-                "persistentVolumeClaimRetentionPolicy",
-                &[
-                    Rule::Text("whenDeleted", "Retain"),
-                    Rule::Text("whenScaled", "Retain"),
-                ],
-            ),
-            REPLICAS,
-            HISTORY,
-            TEMPLATE,
-            Rule::Each("volumeClaimTemplates", CLAIM_TEMPLATE),
-        ],
+    ("spec/podManagementPolicy", Text("OrderedReady")),
+    ("spec/updateStrategy!", Other(update_strategy)),
+    (
+        "spec/updateStrategy/type=RollingUpdate/rollingUpdate/partition",
+        Number(0),
     ),
-    Rule::Always(
-        "status",
-        &[
-            Rule::Number("replicas", 0),
-            Rule::Number("availableReplicas", 0),
-        ],
+    (
+        "spec/persistentVolumeClaimRetentionPolicy!/whenDeleted|whenScaled",
+        Text("Retain"),
     ),
+    ("spec/replicas", Number(1)),
+    ("spec/revisionHistoryLimit", Number(10)),
+    ("spec/template/metadata!", All(&[])),
+    ("spec/volumeClaimTemplates[]", All(CLAIM_TEMPLATE)),
+    ("status!/replicas|availableReplicas", Number(0)),
 ];
 
-const UPDATE: &[Rule] = &[
-    Rule::Other(|strategy| {
-        if text_of(strategy, "type").is_none_or(str::is_empty) {
-            strategy.insert("type".to_owned(), "RollingUpdate".into());
-            add(strategy, "rollingUpdate", || Map::new().into());
-        }
-    }),
-    Rule::If(
-        "type",
-        "RollingUpdate",
-        &[Rule::In("rollingUpdate", &[Rule::Number("partition", 0)])],
-    ),
+const CLAIM_TEMPLATE: &[Rule] = &[
+    ("apiVersion", Text("v1")),
+    ("kind", Text("PersistentVolumeClaim")),
+    ("metadata!", All(&[])),
+    ("status!/phase", Text("Pending")),
+    ("", All(pod::CLAIM)),
 ];
 
 const JOB: &[Rule] = &[
-    Rule::Other(|job| {
-        if is_absent(job, "completions") && is_absent(job, "parallelism") {
-            job.insert("completions".to_owned(), 1.into());
-        }
-        let each = !is_absent(job, "backoffLimitPerIndex");
-        add(job, "backoffLimit", || {
-            if each { i32::MAX } else { 6 }.into()
-        });
-        let failed = !is_absent(job, "podFailurePolicy");
-        let replaced = if failed {
-            "Failed"
-        } else {
-            "TerminatingOrFailed"
-        };
-        add(job, "podReplacementPolicy", || replaced.into());
-    }),
-    Rule::Number("parallelism", 1),
-    Rule::Text("completionMode", "NonIndexed"),
-    Rule::Flag("suspend", false),
-    Rule::Flag("manualSelector", false),
-    FAILURE_POLICY,
-    TEMPLATE,
+    ("", Other(labels_of_template)),
+    ("spec", Other(job)),
+    ("spec/parallelism", Number(1)),
+    ("spec/completionMode", Text("NonIndexed")),
+    ("spec/suspend|manualSelector", Flag(false)),
+    ("spec", All(JOB_TEMPLATE)),
+    ("status!", All(&[])),
 ];
-
-const FAILURE_POLICY: Rule = Rule::In(
-    "podFailurePolicy",
-    &[Rule::Each(
-        "rules",
-        &[Rule::Each(
-            "onPodConditions",
-            &[Rule::Text("status", "True")],
-        )],
-    )],
-);
 
 const CRON_JOB: &[Rule] = &[
-    Rule::In(
-        "spec",
-        &[
-            Rule::Text("concurrencyPolicy", "Allow"),
-            Rule::Flag("suspend", false),
-            Rule::Number("successfulJobsHistoryLimit", 3),
-            Rule::Number("failedJobsHistoryLimit", 1),
-            Rule::In(
-                "jobTemplate",
-                &[pod::METADATA, Rule::In("spec", &[FAILURE_POLICY, TEMPLATE])],
-            ),
-        ],
-    ),
-    STATUS,
+    ("spec/concurrencyPolicy", Text("Allow")),
+    ("spec/suspend", Flag(false)),
+    ("spec/successfulJobsHistoryLimit", Number(3)),
+    ("spec/failedJobsHistoryLimit", Number(1)),
+    ("spec/jobTemplate/metadata!", All(&[])),
+    ("spec/jobTemplate/spec", All(JOB_TEMPLATE)),
+    ("status!", All(&[])),
 ];
 
+/// The defaults that the specs of Jobs and of the Jobs of CronJobs have.
+const JOB_TEMPLATE: &[Rule] = &[
+    (
+        "podFailurePolicy/rules[]/onPodConditions[]/status",
+        Text("True"),
+    ),
+    ("template/metadata!", All(&[])),
+];
+
+fn update_strategy(strategy: &mut Fields) {
+    if text_of(strategy, "type").is_none_or(str::is_empty) {
+        strategy.insert("type".to_owned(), "RollingUpdate".into());
+        add(strategy, "rollingUpdate", || Map::new().into());
+    }
+}
+
+fn job(job: &mut Fields) {
+    if is_absent(job, "completions") && is_absent(job, "parallelism") {
+        job.insert("completions".to_owned(), 1.into());
+    }
+    let each = !is_absent(job, "backoffLimitPerIndex");
+    add(job, "backoffLimit", || {
+        if each { i32::MAX } else { 6 }.into()
+    });
+    let failed = !is_absent(job, "podFailurePolicy");
+    let replaced = if failed {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    add(job, "podReplacementPolicy", || replaced.into());
+}
+
 /// Returns the labels of the pod template, if it has any.
-fn template_labels(fields: &Map<String, Value>) -> Option<Value> {
+fn template_labels(fields: &Fields) -> Option<Value> {
     let labels = fields.get("template")?.pointer("/metadata/labels")?;
     labels.is_object().then(|| labels.clone())
 }
 
-fn labels_of_template(object: &mut Map<String, Value>) {
+fn labels_of_template(object: &mut Fields) {
     let spec = object.get("spec").and_then(Value::as_object);
     let labels = spec.and_then(template_labels);
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
@@ -234,7 +169,7 @@ fn labels_of_template(object: &mut Map<String, Value>) {
     }
 }
 
-fn selector_of_template(spec: &mut Map<String, Value>) {
+fn selector_of_template(spec: &mut Fields) {
     if let Some(labels) = template_labels(spec) {
         add(spec, "selector", || labels);
     }
