@@ -5,6 +5,7 @@ use std::sync::Arc;
 use json_patch::Patch;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use tautline_cel::EvaluationError;
 
 use crate::matching::Mismatch;
 
@@ -113,7 +114,7 @@ pub struct MutationReport {
     pub cost_units: u64,
     /// The variables that the expression used, with their values or errors; only in full detail.
     #[serde(serialize_with = "variables_by_name")]
-    pub variables: Vec<(String, Result<Value, String>)>,
+    pub variables: Vec<(String, Result<Value, EvaluationError>)>,
     /// The change of the object, including defaults (RFC 6902); only in full detail.
     pub diff: Option<Patch>,
     /// True if the mutation, including defaults, changed the object.
@@ -236,12 +237,12 @@ impl Outcome {
 
 /// Serializes variables as `{"NAME": {"value": …}}` or `{"NAME": {"error": "…"}}`.
 fn variables_by_name<S: Serializer>(
-    variables: &[(String, Result<Value, String>)],
+    variables: &[(String, Result<Value, EvaluationError>)],
     to: S,
 ) -> Result<S::Ok, S::Error> {
     let fields = variables.iter().map(|(name, value)| match value {
         Ok(value) => (name, json!({"value": value})),
-        Err(error) => (name, json!({"error": error})),
+        Err(error) => (name, json!({"error": error.to_string()})),
     });
     to.collect_map(fields)
 }

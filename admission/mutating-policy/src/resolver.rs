@@ -67,12 +67,11 @@ impl<'a> PolicyResolver<'a> {
     }
 
     /// Returns the variables that were evaluated, with their values as JSON.
-    pub fn used_variables(&self) -> Vec<(String, Result<Json, String>)> {
+    pub fn used_variables(&self) -> Vec<(String, Result<Json, EvaluationError>)> {
         let memo = self.cache.borrow();
         let used = self.variables.iter().zip(memo.iter());
         used.filter_map(|(variable, value)| {
-            let json = value.as_ref()?.as_ref().map_err(ToString::to_string);
-            let json = json.and_then(|v| v.to_json().map_err(|e| e.to_string()));
+            let json = value.clone()?.and_then(|value| value.to_json());
             Some((variable.name.clone(), json))
         })
         .collect()

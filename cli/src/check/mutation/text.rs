@@ -93,7 +93,7 @@ fn write_mutation(out: &mut String, step: &MutationReport) -> fmt::Result {
     for (name, value) in &step.variables {
         match value {
             Ok(value) => writeln!(out, "      variables.{name} = {}", short(value))?,
-            Err(error) => writeln!(out, "      variables.{name}: {}", lines(error))?,
+            Err(error) => writeln!(out, "      variables.{name}: {}", lines(&error.to_string()))?,
         }
     }
     Ok(())
