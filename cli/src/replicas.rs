@@ -44,35 +44,20 @@ impl ReplicaArgs {
         path: &str,
     ) -> Result<Vec<AdminAnswer>> {
         if let Some(url) = url.filter(|url| !url.is_empty()) {
-            return Ok(vec![of_url(url, path).await?]);
+            let from = format!("{}{path}", url.trim_end_matches('/'));
+            let got = Http::default().get(&from).await;
+            let (status, body) =
+                got.context("leave out --url to ask every replica, through the API server")?;
+            let status = status.as_u16();
+            return Ok(vec![AdminAnswer { from, status, body }]);
         }
-        let client = self.cluster.client().await?;
-        of_pods(client, &self.tautline_namespace, components, path).await
+        let (client, namespace) = (self.cluster.client().await?, &self.tautline_namespace);
+        let (answers, failed) = each_pod(client, namespace, components, (path, DEADLINE)).await?;
+        for error in failed {
+            note!("warning: {error}");
+        }
+        Ok(answers)
     }
-}
-
-/// Returns the answer of one admin port to a GET of `path`.
-pub(crate) async fn of_url(url: &str, path: &str) -> Result<AdminAnswer> {
-    let from = format!("{}{path}", url.trim_end_matches('/'));
-    let got = Http::default().get(&from).await;
-    let (status, body) =
-        got.context("leave out --url to ask every replica, through the API server")?;
-    let status = status.as_u16();
-    Ok(AdminAnswer { from, status, body })
-}
-
-/// Returns the answers of every replica in the namespace, as [`ReplicaArgs::get`] does.
-pub(crate) async fn of_pods(
-    client: Client,
-    namespace: &str,
-    components: &[&str],
-    path: &str,
-) -> Result<Vec<AdminAnswer>> {
-    let (answers, failed) = each_pod(client, namespace, components, (path, DEADLINE)).await?;
-    for error in failed {
-        note!("warning: {error}");
-    }
-    Ok(answers)
 }
 
 /// Returns the answers of the replicas within the deadline, at least one, and the errors of the

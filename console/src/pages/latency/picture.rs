@@ -67,3 +67,27 @@ fn legend(scale: Option<Scale>) -> Markup {
         text x=(LEGEND_WIDTH_PX + EDGE_PX) y="24" { "x unreachable, - nothing known" }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn picture_has_escaped_names_figures_and_tooltips() {
+        let report = serde_json::json!({"by": "node", "names": ["a<b", "c"], "cells": [
+            [{"basis": "same", "rttMicros": 0}, {"basis": "measured", "rttMicros": 1_200}],
+            [{"basis": "unreachable"}, {"basis": "same", "rttMicros": 0}]]});
+        let picture = picture(&serde_json::from_value(report).unwrap());
+        for part in [
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"540\"",
+            ">a&lt;b</text>",
+            "1.2ms",
+            "a&lt;b to c: ",
+            "width=\"56\" height=\"24\"",
+            "t lost",
+        ] {
+            assert!(picture.contains(part), "{part}: {picture}");
+        }
+        assert!(!picture.contains("<b"), "{picture}");
+    }
+}
