@@ -70,6 +70,29 @@ impl Type {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
+    /// Returns the name of the type without its parts, which is also the name of its values' type.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Dyn => "dyn",
+            Self::Null => "null_type",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Bytes => "bytes",
+            Self::Timestamp => "google.protobuf.Timestamp",
+            Self::Duration => "google.protobuf.Duration",
+            Self::Type(_) => "type",
+            Self::List(_) => "list",
+            Self::Map(..) => "map",
+            Self::Optional(_) => "optional_type",
+            Self::Opaque(name) | Self::Record(name) => name,
+            Self::Object { name, .. } => name,
+            Self::Unknown(_) => "_",
+        }
+    }
+
     /// Returns the type that a name denotes, such as `int` in `type(1) == int`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
@@ -114,24 +137,12 @@ impl Type {
 
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
         match self {
-            Self::Dyn => f.write_str("dyn"),
-            Self::Null => f.write_str("null_type"),
-            Self::Bool => f.write_str("bool"),
-            Self::Int => f.write_str("int"),
-            Self::Uint => f.write_str("uint"),
-            Self::Double => f.write_str("double"),
-            Self::String => f.write_str("string"),
-            Self::Bytes => f.write_str("bytes"),
-            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
-            Self::Duration => f.write_str("google.protobuf.Duration"),
-            Self::Type(of) => write!(f, "type({of})"),
-            Self::List(of) => write!(f, "list({of})"),
-            Self::Map(key, value) => write!(f, "map({key}, {value})"),
-            Self::Optional(of) => write!(f, "optional_type({of})"),
-            Self::Opaque(name) | Self::Record(name) => f.write_str(name),
-            Self::Object { name, .. } => f.write_str(name),
-            Self::Unknown(number) => write!(f, "_{number}"),
+            Self::Type(of) | Self::List(of) | Self::Optional(of) => write!(f, "({of})"),
+            Self::Map(key, value) => write!(f, "({key}, {value})"),
+            Self::Unknown(number) => write!(f, "{number}"),
+            _ => Ok(()),
         }
     }
 }

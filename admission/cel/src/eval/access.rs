@@ -136,24 +136,7 @@ fn shown(value: &Value) -> String {
 
 /// Returns whether the value has the type. The types of elements and fields are not checked.
 pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
-    match of {
-        Type::Dyn | Type::Unknown(_) => true,
-        Type::Null => matches!(value, Value::Null),
-        Type::Bool => matches!(value, Value::Bool(_)),
-        Type::Int => matches!(value, Value::Int(_)),
-        Type::Uint => matches!(value, Value::Uint(_)),
-        Type::Double => matches!(value, Value::Double(_)),
-        Type::String => matches!(value, Value::String(_)),
-        Type::Bytes => matches!(value, Value::Bytes(_)),
-        Type::Timestamp => matches!(value, Value::Timestamp(_)),
-        Type::Duration => matches!(value, Value::Duration(_)),
-        Type::Type(_) => matches!(value, Value::Type(_)),
-        Type::List(_) => matches!(value, Value::List(_)),
-        Type::Map(..) => matches!(value, Value::Map(_)),
-        Type::Optional(_) => matches!(value, Value::Optional(_)),
-        Type::Opaque(name) | Type::Record(name) => value.type_name() == *name,
-        Type::Object { name, .. } => value.type_name() == &**name,
-    }
+    matches!(of, Type::Dyn | Type::Unknown(_)) || value.type_name() == of.name()
 }
 
 fn selected(found: Option<Value>, field: &str, mode: SelectMode) -> Result<Value, EvaluationError> {

@@ -151,12 +151,6 @@ fn read_type(text: &str) -> Option<Type> {
     Some(match text {
         "dyn" => Type::Dyn,
         "null" => Type::Null,
-        "bool" => Type::Bool,
-        "int" => Type::Int,
-        "uint" => Type::Uint,
-        "double" => Type::Double,
-        "string" => Type::String,
-        "bytes" => Type::Bytes,
         "timestamp" => Type::Timestamp,
         "duration" => Type::Duration,
         "A" => Type::Unknown(0),
@@ -173,6 +167,6 @@ fn read_type(text: &str) -> Option<Type> {
         "GroupCheck" => Type::Record("kubernetes.authorization.GroupCheck"),
         "ResourceCheck" => Type::Record("kubernetes.authorization.ResourceCheck"),
         "Decision" => Type::Record("kubernetes.authorization.Decision"),
-        _ => return None,
+        _ => return Type::named(text),
     })
 }
