@@ -10,8 +10,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use tautline_mutating_policy::Request;
 
 use crate::response::{Response, ResponseKind};
@@ -103,55 +103,29 @@ pub(crate) fn object_name(request: &Request) -> String {
     }
 }
 
-/// The AdmissionReview of a response. Its fields are in alphabetical order.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReviewBody<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: ResponseBody<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResponseBody<'a> {
-    allowed: bool,
-    audit_annotations: BTreeMap<&'static str, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch: Option<ByteString>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    patch_type: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Value>,
-    uid: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    warnings: &'a [String],
-}
-
 pub(crate) fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_json::Error> {
-    let refused = || {
-        json!({"status": "Failure", "code": response.status.0, "reason": response.status.1,
-               "message": response.text})
-    };
-    let patch = (response.kind == ResponseKind::Mutate)
-        .then(|| ByteString(response.patch.clone().into_bytes()));
-    let response = ResponseBody {
-        allowed: !matches!(
-            response.kind,
-            ResponseKind::Refuse | ResponseKind::Malformed
-        ),
-        audit_annotations: response.audit(),
-        patch_type: patch.is_some().then_some("JSONPatch"),
-        patch,
-        status: (response.kind == ResponseKind::Refuse).then(refused),
-        uid,
-        warnings: &response.warnings,
-    };
-    serde_json::to_vec(&ReviewBody {
-        api_version: API_VERSION,
-        kind: "AdmissionReview",
-        response,
-    })
+    let allowed = !matches!(
+        response.kind,
+        ResponseKind::Refuse | ResponseKind::Malformed
+    );
+    let mut body = json!({"allowed": allowed, "auditAnnotations": response.audit(), "uid": uid});
+    match response.kind {
+        ResponseKind::Mutate => {
+            body["patch"] = json!(ByteString(response.patch.clone().into_bytes()));
+            body["patchType"] = "JSONPatch".into();
+        }
+        ResponseKind::Refuse => {
+            let (code, reason) = response.status;
+            body["status"] = json!({"status": "Failure", "code": code, "reason": reason,
+                "message": response.text});
+        }
+        _ => {}
+    }
+    if !response.warnings.is_empty() {
+        body["warnings"] = json!(response.warnings);
+    }
+    let review = json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": body});
+    serde_json::to_vec(&review)
 }
 
 #[cfg(test)]
