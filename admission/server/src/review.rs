@@ -131,6 +131,7 @@ pub(crate) fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_js
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::Value;
 
     use super::*;
 

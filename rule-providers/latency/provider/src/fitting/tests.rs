@@ -222,7 +222,9 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
     // A visit of another target shows that the network is whole again: in one replica only.
     report(&mut replicas[0], "n0", random, State::Measured, 150);
     replicas.iter_mut().for_each(|replica| step(replica, 201));
-    assert_eq!(targets(&replicas[0], "n0"), whole);
+    // The visit also adds a target.
+    let again = targets(&replicas[0], "n0");
+    assert!(again.starts_with(&whole), "{again:?}");
     assert_eq!(targets(&replicas[1], "n0"), cut);
     // Without that, the record is ten minutes old at last.
     step(&mut replicas[1], 670);
