@@ -1,6 +1,7 @@
 //! The gRPC service that the agents on the nodes connect to: one stream for each node, and the
 //! proof of the agent's identity.
 
+mod grpc;
 pub(crate) mod keys;
 mod stream;
 

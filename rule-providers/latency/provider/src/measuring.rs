@@ -67,7 +67,7 @@ impl Measuring {
             });
         }
         let net = Arc::clone(&network);
-        server.add_service(AgentService::server(net, auth, keys.clone(), stop.clone()));
+        server.add_service(AgentService::new(net, auth, keys.clone(), stop.clone()));
         let net = Arc::clone(&network);
         tasks.spawn_until_stop("targets", async move { net.keep_lists().await });
         let net = Arc::clone(&network);

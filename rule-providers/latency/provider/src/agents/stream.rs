@@ -13,7 +13,6 @@ use tautline_core::{dns, text};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
     FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
-    agents_server::{Agents, AgentsServer},
     from_agent, to_agent,
 };
 use tokio::{
@@ -32,8 +31,6 @@ use crate::network::{
     sessions::AgentSession,
 };
 
-/// The longest message of an agent, in bytes: enough for a report of all its targets.
-const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// The time within which an agent must send its first message and prove its identity.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,6 +45,8 @@ const MAX_BOOT_ID_BYTES: usize = 64;
 /// allocates room for 32 messages.
 type Outgoing = Box<Result<ToAgent, Status>>;
 
+pub(super) type Messages = Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<ToAgent, Status>>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct AgentService {
     network: Arc<Network>,
@@ -58,31 +57,26 @@ pub(crate) struct AgentService {
 }
 
 impl AgentService {
-    pub fn server(
+    pub fn new(
         network: Arc<Network>,
         auth: AgentAuth,
         keys: EchoKeys,
         stop: CancellationToken,
-    ) -> AgentsServer<Self> {
-        let service = Self {
+    ) -> Self {
+        Self {
             network,
             auth: Arc::new(auth),
             keys,
             stop,
             unauthenticated: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)),
-        };
-        AgentsServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES)
+        }
     }
-}
 
-#[tonic::async_trait]
-impl Agents for AgentService {
-    type FollowStream = Map<ReceiverStream<Outgoing>, fn(Outgoing) -> Result<ToAgent, Status>>;
-
-    async fn follow(
+    /// Starts a stream, and returns the messages to its agent.
+    pub(super) fn follow(
         &self,
         request: Request<Streaming<FromAgent>>,
-    ) -> Result<Response<Self::FollowStream>, Status> {
+    ) -> Result<Response<Messages>, Status> {
         let busy = |_| Status::resource_exhausted("too many agents connect at once; connect again");
         let permit = Arc::clone(&self.unauthenticated)
             .try_acquire_owned()
