@@ -1,3 +1,6 @@
+//! Implements `tautline admission`, which runs the admission webhooks or prints their
+//! configurations.
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},

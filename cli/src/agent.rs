@@ -1,3 +1,6 @@
+//! Implements `tautline agent`, which runs an agent on a node: for GPUs, for latency or for
+//! NVIDIA's MPS.
+
 mod gpu;
 mod latency;
 mod mps;

@@ -1,3 +1,6 @@
+//! Filters, counts and sorts the constraint policy bindings that commands show, by offer and
+//! compliance.
+
 use std::fmt;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -1,3 +1,5 @@
+//! Implements `tautline check`, which shows without a cluster what admission would do to manifests.
+
 mod documents;
 mod model;
 mod mutation;

@@ -1,3 +1,6 @@
+//! Connects commands to a cluster, by the flags `--kubeconfig` and `--context` or by the pod's own
+//! account.
+
 use anyhow::{Result, bail};
 use clap::Args;
 use kube::{Client, Config, client::ClientBuilder};

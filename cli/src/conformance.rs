@@ -1,3 +1,6 @@
+//! Implements `tautline conformance`, which checks whether a rule provider complies with the
+//! provider contract.
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Error, Result, bail};

@@ -1,3 +1,6 @@
+//! Implements `tautline controller`, which runs the controller of bindings, compliance and
+//! evictions.
+
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;

@@ -1,3 +1,6 @@
+//! Implements `tautline crds`, which prints the custom resource definitions or writes them to
+//! files.
+
 use std::path::PathBuf;
 
 use anyhow::Result;

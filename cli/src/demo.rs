@@ -1,3 +1,6 @@
+//! Implements `tautline demo`, which schedules the pods of a bundled example step by step, without
+//! a cluster.
+
 use std::{io::BufRead, sync::Arc};
 
 use anyhow::{Context, Result};

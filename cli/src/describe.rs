@@ -1,3 +1,5 @@
+//! Implements `tautline describe`, which shows one binding or offer with its policies and events.
+
 mod binding;
 mod offer;
 

@@ -1,3 +1,6 @@
+//! Implements `tautline explain`, which shows from the extender's records why a pod is on its node
+//! or pending.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};

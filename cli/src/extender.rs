@@ -1,3 +1,5 @@
+//! Implements `tautline extender`, which runs the scheduler extender that kube-scheduler calls.
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};

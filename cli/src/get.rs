@@ -1,3 +1,5 @@
+//! Implements `tautline get`, which lists the policies, offers or bindings of a cluster.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

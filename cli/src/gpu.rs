@@ -1,3 +1,6 @@
+//! Implements `tautline gpu`, which shows the use of GPUs, their fragmentation, and the cards of a
+//! pod.
+
 pub(crate) mod bar;
 mod explain;
 mod fragmentation;

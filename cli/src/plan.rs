@@ -1,3 +1,6 @@
+//! Implements `tautline plan`, which shows where the pending pods of manifests or of a cluster
+//! would go, and why.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,3 +1,6 @@
+//! Implements `tautline provider`, which runs one of the built-in providers: gpu-slice, latency or
+//! scripted.
+
 mod latency;
 
 use std::net::SocketAddr;

@@ -1,3 +1,5 @@
+//! Defines the command-line flags of servers that call rule providers: trust, deadlines and TLS.
+
 use std::{path::PathBuf, time::Duration};
 
 use tautline_core::{

@@ -1,3 +1,6 @@
+//! Renders the extender's decision about a pod as text: its rules, and the verdict and score of
+//! each node.
+
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};

@@ -1,3 +1,6 @@
+//! Defines the command-line flags for several replicas of the gpu-slice provider, which share a
+//! Lease.
+
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,

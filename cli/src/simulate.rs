@@ -1,3 +1,6 @@
+//! Implements `tautline simulate`, which compares GPU placement policies on a recorded trace, or
+//! fills the nodes of a cluster.
+
 mod live_servers;
 mod own_cluster;
 mod tables;

@@ -1,3 +1,6 @@
+//! Renders the tables of policies, offers and bindings that `tautline get` and `tautline watch`
+//! print.
+
 use std::borrow::Borrow;
 
 use k8s_openapi::jiff::Timestamp;

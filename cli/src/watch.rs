@@ -1,3 +1,6 @@
+//! Handles `tautline watch`, which follows the compliance of bindings: as a table redrawn in place
+//! on a terminal, and as one line per change elsewhere.
+
 pub(crate) mod screen;
 mod updates;
 mod view;

@@ -1,3 +1,6 @@
+//! Holds the cluster's data that all pages of the console share, and starts the watches that keep
+//! it current.
+
 use std::{fmt::Debug, sync::Arc};
 
 use arc_swap::ArcSwap;

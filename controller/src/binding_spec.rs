@@ -1,3 +1,6 @@
+//! Defines the controller's own form of a binding without its status, the keys of bindings and
+//! offers, and the Kubernetes events about them.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1 as corev1;

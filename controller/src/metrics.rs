@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the controller: bindings, evaluations, writes to the API
+//! server, and actions on violations.
+
 use std::time::Duration;
 
 use prometheus_client::metrics::{

@@ -1,3 +1,6 @@
+//! Computes the bindings and statuses that the controller would write, for the console's view of
+//! manifest files without an API server.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;

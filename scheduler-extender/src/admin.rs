@@ -1,3 +1,6 @@
+//! Answers `/status`, `/explain` and `/explain/NAMESPACE/POD` on the extender's admin port with the
+//! extender's state and recorded planning rounds as JSON.
+
 use hyper::Uri;
 use serde::Serialize;
 use tautline_api::convert;

@@ -1,3 +1,5 @@
+//! Defines the configuration of the scheduler extender, with its default values.
+
 use std::{
     collections::BTreeSet,
     net::{Ipv6Addr, SocketAddr},

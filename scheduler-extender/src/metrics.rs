@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the extender: requests, outcomes of pods, rejected nodes,
+//! binds, and calls to the underlay.
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::metrics::{

@@ -1,3 +1,6 @@
+//! Declares the variables and types that a CEL expression may use, and compiles expressions into
+//! programs.
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Defines a compiled CEL expression, and evaluates it within a budget of cost, memory and time.
+
 use std::sync::Arc;
 
 use crate::budget::Budget;

@@ -1,3 +1,6 @@
+//! Reads the annotations of a pod that control GPU sharing, such as the number of units for each
+//! card.
+
 use serde_json::Value;
 
 use crate::{

@@ -40,7 +40,7 @@ pub(crate) struct Rule {
     pub(crate) ratio: i64,
 }
 
-/// A rule without a valid ratio. Pods are refused if it is the first rule that matches them.
+/// A rule has no valid ratio. Pods whose first matching rule it is are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{rule}]: {what}")]
 pub struct BadRule {

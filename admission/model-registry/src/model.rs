@@ -1,3 +1,5 @@
+//! Validates the models of Kthena's registry: their backends, workers, replicas and LoRA adapters.
+
 mod autoscaling;
 mod claim;
 mod engine_port;

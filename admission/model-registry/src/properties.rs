@@ -1,3 +1,5 @@
+//! Tests the validation and the defaults of the model registry with random objects.
+
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Value, json};
 

@@ -1,3 +1,6 @@
+//! Defines the view of a cluster that mutation policies need, such as Namespaces, parameters and
+//! schemas.
+
 use std::sync::Arc;
 
 use serde_json::Value;

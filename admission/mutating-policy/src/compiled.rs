@@ -1,3 +1,5 @@
+//! Compiles the expressions of a mutation policy, and reports their errors by line and column.
+
 use std::sync::Arc;
 
 use tautline_cel::{CompileError, Environment, Issue, Program, ResultType};

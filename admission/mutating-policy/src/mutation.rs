@@ -1,3 +1,5 @@
+//! Applies one mutation of a policy to an object, as an apply configuration or as a JSON patch.
+
 use serde_json::Value as Json;
 use tautline_structured_merge::Schema;
 

@@ -1,3 +1,6 @@
+//! Loads mutation policies and their bindings from manifests, joins them, and evaluates them for
+//! requests.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

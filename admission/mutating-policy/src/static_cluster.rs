@@ -1,3 +1,6 @@
+//! Simulates a cluster by a fixed set of objects, for the evaluation of mutation policies without
+//! an API server.
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};

@@ -1,3 +1,6 @@
+//! Assembles the admission server: its ports, watches, webhook handlers, certificates and
+//! background tasks.
+
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};

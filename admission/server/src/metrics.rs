@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the admission server: requests, their duration in seconds,
+//! reviews, and writes of webhook configurations.
+
 use std::time::Duration;
 
 use prometheus_client::metrics::{

@@ -1,3 +1,6 @@
+//! Starts the admission server's watches of the GPU slice policy, mutation policies, their bindings
+//! and parameters.
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;

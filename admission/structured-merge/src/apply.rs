@@ -1,3 +1,6 @@
+//! Merges an apply configuration into a live object by the object's schema, as server-side apply
+//! does.
+
 use std::collections::HashMap;
 
 use serde_json::{Map as Object, Value};

@@ -1,3 +1,5 @@
+//! Checks a live object or an apply configuration against its schema before the two are merged.
+
 use std::{collections::HashSet, fmt::Write};
 
 use serde_json::Value;

@@ -1,3 +1,5 @@
+//! Computes the identity of list elements, by which a merge finds the same element in two lists.
+
 use std::{borrow::Cow, fmt::Write};
 
 use serde_json::Value;

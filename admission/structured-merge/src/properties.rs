@@ -1,3 +1,5 @@
+//! Tests the merge with random objects and configurations of Pods, Deployments and Services.
+
 use fastrand::Rng;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,3 +1,6 @@
+//! Provides the schemas of Kubernetes kinds, bundled or read from OpenAPI documents, to merges and
+//! other crates.
+
 use std::{
     fmt,
     sync::{Arc, LazyLock},

@@ -1,3 +1,5 @@
+//! Defines the types of a parsed schema: scalars, lists and maps, and the references between them.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,

@@ -1,3 +1,6 @@
+//! Implements `tautline agent gpu`, which gives containers their GPU slices on a node and reports
+//! their use.
+
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};

@@ -1,3 +1,6 @@
+//! Implements `tautline agent latency`, which measures the network from a node for the latency
+//! provider.
+
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;

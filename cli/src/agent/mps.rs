@@ -1,3 +1,5 @@
+//! Implements `tautline agent mps`, which runs NVIDIA's MPS daemons on a node, one for each GPU.
+
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result};

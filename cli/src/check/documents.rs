@@ -1,3 +1,6 @@
+//! Reads the YAML and JSON documents that `tautline check` gets from files or from the standard
+//! input.
+
 use std::{
     fmt,
     path::{Path, PathBuf},

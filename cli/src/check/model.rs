@@ -1,3 +1,6 @@
+//! Implements `tautline check model`, which sets the defaults of model registry objects and
+//! validates them.
+
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};

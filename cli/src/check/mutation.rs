@@ -1,3 +1,5 @@
+//! Implements `tautline check mutation`, which evaluates mutation policies for objects from files.
+
 mod text;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -1,3 +1,6 @@
+//! Implements `tautline check policy`, which shows how a policy of GPU sharing changes pods, and
+//! why.
+
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, anyhow, bail};

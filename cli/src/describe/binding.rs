@@ -1,3 +1,5 @@
+//! Renders the description of a binding: its compliance, targets, conditions, rules and events.
+
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{

@@ -1,3 +1,5 @@
+//! Renders the description of an offer: its evictions, targets, policies, conditions and events.
+
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{

@@ -1,3 +1,5 @@
+//! Implements `tautline gpu explain`, which shows the cards of a pod, or why no node can host it.
+
 mod report;
 
 use std::{collections::BTreeMap, fmt::Write, process::ExitCode};

@@ -1,3 +1,6 @@
+//! Implements `tautline gpu fragmentation`, which shows the requests that cannot use the idle GPU,
+//! and why.
+
 use std::{fmt::Write, process::ExitCode};
 
 use anyhow::Result;

@@ -1,3 +1,6 @@
+//! Implements `tautline gpu top`, which shows the cards of each node: the parts that are held, free
+//! and fragmented, in thousandths of a card.
+
 use std::{fmt::Write, process::ExitCode};
 
 use anyhow::Result;

@@ -1,3 +1,5 @@
+//! Implements `tautline latency matrix`, which shows the round-trip times between zones or nodes.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

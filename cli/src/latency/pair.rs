@@ -1,3 +1,6 @@
+//! Implements `tautline latency pair`, which shows the measurements between two nodes and the time
+//! that rules use.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

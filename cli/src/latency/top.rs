@@ -1,3 +1,6 @@
+//! Implements `tautline latency top`, which lists the pairs of nodes of active latency rules, the
+//! worst first.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

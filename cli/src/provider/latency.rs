@@ -1,3 +1,6 @@
+//! Implements `tautline provider latency`, which runs the provider of rules about network latency
+//! and bandwidth.
+
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;

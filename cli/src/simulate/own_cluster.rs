@@ -1,3 +1,5 @@
+//! Simulates how many more pods fit on the nodes of a user's own cluster, now and after changes.
+
 use std::{collections::HashMap, num::NonZeroUsize};
 
 use anyhow::{Result, bail};

@@ -1,3 +1,6 @@
+//! Runs `tautline simulate` on a recorded trace: prepares the experiment, shows its progress, and
+//! prints the figures or writes the report.
+
 use std::{num::NonZeroUsize, path::Path, thread, time::Duration};
 
 use anyhow::Result;

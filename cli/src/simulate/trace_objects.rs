@@ -1,3 +1,6 @@
+//! Converts the nodes, pods and GPU models of a trace to Kubernetes objects, for the simulation
+//! through the real servers.
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result};

@@ -1,3 +1,6 @@
+//! Watches the bindings of a cluster for `tautline watch`, and reconnects after each failure, with
+//! waits that grow from 0.5 s to 8 s.
+
 use std::time::Duration;
 
 use futures::StreamExt;

@@ -1,3 +1,6 @@
+//! Keeps the bindings that `tautline watch` shows, turns updates into changes of compliance, and
+//! renders the lines of the screen.
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;

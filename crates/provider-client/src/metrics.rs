@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the calls and cost streams to rule providers, with a bounded
+//! number of label values.
+
 use std::time::Duration;
 
 use prometheus_client::metrics::{

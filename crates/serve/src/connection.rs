@@ -1,3 +1,6 @@
+//! Tracks one connection of a server port, and charges the bytes of its request and response to the
+//! memory limits of the port and of the client's address.
+
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering::Relaxed},

@@ -1,3 +1,6 @@
+//! Defines the span type that records one piece of work in a trace, and the future that runs work
+//! within a span.
+
 use std::{
     borrow::Cow,
     future::Future,

@@ -1,3 +1,6 @@
+//! Checks the allocations that the underlay offers for nodes: refuses invalid offers with a code,
+//! and accepts the cheapest one for each node.
+
 use std::{collections::HashSet, time::SystemTime};
 
 use tautline_api::convert::UNDERLAY_FINALIZER;

@@ -1,3 +1,6 @@
+//! Writes the JSON responses of the extender's verbs to kube-scheduler: filter, prioritize, preempt
+//! and bind.
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;

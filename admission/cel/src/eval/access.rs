@@ -1,3 +1,6 @@
+//! Evaluates the selection of fields and the indexing of lists, maps and objects in CEL
+//! expressions.
+
 use std::sync::Arc;
 
 use crate::budget::Budget;

@@ -1,3 +1,6 @@
+//! Evaluates the macros of CEL that loop over a list or map, such as `all`, `exists`, `filter` and
+//! `map`.
+
 use super::{Evaluator, compare};
 use crate::error::EvaluationError;
 use crate::ir::{Loop, LoopKind};

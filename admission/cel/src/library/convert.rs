@@ -1,3 +1,6 @@
+//! Implements the CEL functions that convert a value to another type, such as `int` and
+//! `timestamp`, and `size`, `type` and `dyn`.
+
 use super::declaration::{CallContext, Module, Overload};
 use crate::budget::Budget;
 use crate::error::EvaluationError;

@@ -1,3 +1,6 @@
+//! Implements the CEL functions of named formats, such as `format.dns1123Label`, which validate
+//! strings.
+
 use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::Value;

@@ -1,3 +1,5 @@
+//! Implements the CEL functions that parse, classify and compare IP addresses and CIDR networks.
+
 use std::net::IpAddr;
 
 use super::declaration::{CallContext, Module, Overload};

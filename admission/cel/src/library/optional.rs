@@ -1,3 +1,6 @@
+//! Implements the CEL functions that create optional values and read them, except `or` and
+//! `orValue`.
+
 use super::declaration::{CallContext, Module, Overload};
 use crate::error::EvaluationError;
 use crate::value::Value;

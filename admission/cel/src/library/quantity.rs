@@ -1,3 +1,6 @@
+//! Implements the CEL functions that parse, compare and add Kubernetes resource quantities, such as
+//! `500m`.
+
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Module, Overload};

@@ -1,3 +1,6 @@
+//! Implements the CEL functions `matches`, `find` and `findAll`, which apply regular expressions to
+//! strings.
+
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Module, Overload};

@@ -1,3 +1,5 @@
+//! Implements the CEL functions that parse and compare semantic versions, such as `1.2.3`.
+
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Module, Overload};

@@ -1,3 +1,6 @@
+//! Implements the CEL functions that parse URLs and return their parts, such as the host and the
+//! query.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

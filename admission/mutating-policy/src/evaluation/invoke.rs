@@ -1,3 +1,6 @@
+//! Runs one policy on the object of a request, for one binding and parameter: conditions, then
+//! mutations.
+
 use std::sync::Arc;
 
 use serde_json::Value as Json;

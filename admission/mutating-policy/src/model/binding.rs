@@ -1,3 +1,5 @@
+//! Parses the bindings of mutation policies, including their reference to parameters.
+
 use super::{Binding, ParamRef, ParamTarget, resources};
 use crate::manifest::{FieldRef, Findings};
 use tautline_core::dns::is_subdomain;

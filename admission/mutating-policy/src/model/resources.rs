@@ -1,3 +1,5 @@
+//! Parses the rules and label selectors by which a mutation policy or its binding selects requests.
+
 use tautline_core::selector::{Expression, Selector};
 
 use super::{MatchPolicy, MatchResources, Rule, ScopeType};

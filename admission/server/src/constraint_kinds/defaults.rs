@@ -1,3 +1,6 @@
+//! Computes the patches that set missing fields of constraint policies and offers to their
+//! defaults.
+
 use serde_json::{Value, json};
 
 use crate::response::add_operation;

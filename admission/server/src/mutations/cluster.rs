@@ -1,3 +1,6 @@
+//! Provides mutation policies with the live cluster: watched Namespaces and parameters, cached
+//! schemas, and access checks by the API server.
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;

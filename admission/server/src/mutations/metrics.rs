@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of mutation policies: invocations, errors, cost units and active
+//! policies.
+
 use prometheus_client::metrics::{
     counter::Counter,
     family::Family,

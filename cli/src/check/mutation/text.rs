@@ -1,3 +1,6 @@
+//! Renders the result of `tautline check mutation` as text: each object's patch, policies and
+//! errors.
+
 use std::fmt::{self, Write};
 
 use serde_json::Value;

@@ -1,3 +1,6 @@
+//! Collects the report of `tautline gpu explain`: the cards that a pod holds, and each node's fit
+//! for its rules.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,

@@ -1,3 +1,6 @@
+//! Filters and sorts the nodes on the page `/gpu` by the fields of its query, and renders the form
+//! with these fields.
+
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use maud::{Markup, html};

@@ -1,3 +1,6 @@
+//! Renders the page `/latency` as HTML: the matrix of zones or nodes, the table of their pairs, and
+//! the worst pairs under active rules.
+
 use maud::{Markup, html};
 use tautline_latency::report::{
     Basis, By, TopReport,
@@ -148,7 +151,7 @@ fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
     .render()
 }
 
-/// Returns the link to the page of a pair of the matrix's names, by their indexes.
+/// Returns the link to the page of two zones or nodes, which are given by their indexes in the matrix.
 fn page_of(
     view: &View,
     network: &Network,

@@ -1,3 +1,6 @@
+//! Merges the status of the extender's replicas for the overview page, and renders its table of
+//! rule providers.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;

@@ -1,3 +1,6 @@
+//! Builds and renders the offers on the page `/policies`, with their targets, rules and problems;
+//! offers with problems come first.
+
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;

@@ -1,3 +1,6 @@
+//! Builds and renders the policies on the page `/policies`, with their rules and the offers that
+//! use them; policies with problems come first.
+
 use std::{collections::HashMap, sync::Arc};
 
 use kube::ResourceExt;

@@ -1,3 +1,6 @@
+//! Converts a pod of the Kubernetes API to the pod of the model, with the fields that rules,
+//! planning and the underlay need.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{self as corev1, NodeSelectorTerm, PodSpec};

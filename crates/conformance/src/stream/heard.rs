@@ -7,16 +7,16 @@ use tonic::{Code, Status};
 
 use crate::failure::{Verdict, fail};
 
-/// The subject of a fault.
+/// The part of an update that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// A line for an index without a node.
+    /// A line names an index that no node has.
     UnknownIndex,
-    /// A line that is neither new nor changed.
+    /// A line repeats what was sent before.
     SameLine,
-    /// Costs of a question that is not open.
+    /// The update has costs of a question that is not open.
     ClosedQuestion,
-    /// The number in `through`.
+    /// `through` goes back, or names a message that was not sent.
     Through,
 }
 

@@ -1,3 +1,6 @@
+//! Reads one GPU card by NVML: its fixed properties, its memory, load and processes, and its
+//! health, MIG instances and NVLinks.
+
 use std::fs;
 
 use nvml_wrapper::enum_wrappers::device::{

@@ -1,3 +1,6 @@
+//! Waits for NVML's events of cards (XIDs, uncorrectable memory errors, MIG changes), so that the
+//! cards are read at once instead of at the next interval.
+
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -1,3 +1,6 @@
+//! Runs the main loop of `tautline-nvml`: finds the GPU cards of this node, reads them at intervals
+//! or after events, and writes each reading.
+
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;

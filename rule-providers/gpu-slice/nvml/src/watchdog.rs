@@ -1,3 +1,6 @@
+//! Guards calls to NVML: if one exceeds its time limit, the watchdog reports the card as
+//! unresponsive and ends the process.
+
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -36,7 +36,7 @@ pub struct InventoryCard {
     pub product: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Reason why the card cannot be used, such as `Xid79`.
+    /// The reason why the card cannot be used, such as `Xid79`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     /// Number of the NVLink domain: cards with the same number reach each other by NVLink.

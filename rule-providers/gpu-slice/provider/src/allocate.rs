@@ -1,3 +1,6 @@
+//! Implements the allocator of `gpu-slice`: reserves cards on a node for a pod before it is bound,
+//! and confirms or releases the reservation.
+
 use std::{
     collections::BTreeMap,
     time::{Instant, SystemTime},

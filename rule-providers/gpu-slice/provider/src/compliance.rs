@@ -1,3 +1,6 @@
+//! Evaluates whether a placed pod still has the GPUs that its rule requests, from the cards
+//! assigned to it or from its node's resources.
+
 use std::sync::Arc;
 
 use tautline_core::{

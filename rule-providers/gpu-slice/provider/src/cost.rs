@@ -1,3 +1,6 @@
+//! Computes the cost of placing a GPU request on a node: the cheapest of its pools of cards, or the
+//! reason why no pool fits.
+
 use std::sync::Arc;
 
 use tautline_gpu_placement::{

@@ -1,3 +1,6 @@
+//! Computes the shape of a GPU request on a pool of cards (whole cards, or a share in thousandths
+//! of a card), or the reason why the pool cannot serve it.
+
 use tautline_core::model::MAX_CONTAINERS;
 use tautline_gpu_placement::{
     CARD_MILLI, Shape, SharingMode,

@@ -1,3 +1,6 @@
+//! Runs the process of the `gpu-slice` provider: watches the cluster, and serves the rule, the
+//! allocator, the agents and the admin pages.
+
 use std::sync::Arc;
 
 use anyhow::Result;

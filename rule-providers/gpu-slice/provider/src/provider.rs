@@ -1,3 +1,6 @@
+//! Defines the rule provider `gpu-slice`, which answers cost and evaluation requests from state
+//! that all its clones share.
+
 use std::{
     collections::HashSet,
     sync::Arc,

@@ -1,3 +1,6 @@
+//! Holds the state of the `gpu-slice` provider (inventory, reservations, DRA devices, reported
+//! use), and synchronizes it with the watched cluster.
+
 use std::{
     collections::BTreeSet,
     sync::Arc,

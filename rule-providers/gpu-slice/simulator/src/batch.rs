@@ -1,3 +1,6 @@
+//! Simulates every combination of workload, seed and placement policy on a trace, in several
+//! threads, and collects the figures of each run.
+
 use std::{
     num::NonZeroUsize,
     sync::{

@@ -1,3 +1,6 @@
+//! Reads the text and CSV files of a trace, plain or compressed by gzip, and defines the
+//! simulator's errors with file, line and column.
+
 use std::{
     fs::File,
     io::{self, Read},

@@ -130,7 +130,7 @@ impl fmt::Display for Change {
 /// The figures of one case and policy, means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// `now`, or the text of the change.
+    /// The name of the case: `now`, or the change as the user wrote it.
     pub case: String,
     /// The policy's name.
     pub policy: &'static str,

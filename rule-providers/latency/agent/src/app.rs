@@ -1,3 +1,6 @@
+//! Assembles the latency agent of a node: binds its ports, and starts the tasks that measure,
+//! answer other agents' echoes, and report to the providers.
+
 use std::{net::SocketAddr, sync::Arc, thread};
 
 use anyhow::{Context, Result, anyhow, bail};

@@ -1,3 +1,6 @@
+//! Runs the measuring task of the latency agent: visits the target nodes on schedule, and records
+//! round-trip times and losses of each pair of nodes.
+
 use std::{
     sync::{
         Arc,

@@ -32,7 +32,7 @@ pub struct Pair {
     samples: VecDeque<u64>,
     /// The medians of the last windows, in nanoseconds, the newest first.
     windows: VecDeque<u64>,
-    /// The visit of the last sample.
+    /// The number of the visit that took the last sample.
     visit: u64,
     /// The start of the newest window.
     began: Option<Instant>,

@@ -1,3 +1,6 @@
+//! Defines the rule provider of `latency`, `jitter` and `bandwidth`, which passes each request to
+//! the module of its rule.
+
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;

@@ -1,3 +1,6 @@
+//! Computes the costs and evaluations of the rules `latency`, `jitter` and `bandwidth` for pods and
+//! their nodes.
+
 pub(crate) mod answer_metrics;
 pub(crate) mod bandwidth;
 pub(crate) mod context;

@@ -1,3 +1,6 @@
+//! Runs the process of the latency provider: watches the cluster, and serves the rules, the agents
+//! and the reports.
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};

@@ -1,3 +1,6 @@
+//! Sends the list and watch requests of a protobuf watch to the API server: pages of up to 500
+//! objects, a deadline of 60 s, and errors from statuses.
+
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};

@@ -1,3 +1,6 @@
+//! Publishes each container's use of GPU cards as Prometheus metrics: memory in bytes, and
+//! thousandths of a card's processors.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;

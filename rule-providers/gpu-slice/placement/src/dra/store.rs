@@ -1,3 +1,6 @@
+//! Stores the device slices, claims and classes of DRA for a whole cluster, and answers which
+//! devices are free, held or faulty.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

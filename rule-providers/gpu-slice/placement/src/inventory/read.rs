@@ -1,3 +1,6 @@
+//! Reads the GPU inventory of a node from its labels, annotations and allocatable resources, and
+//! from its pods and reservations.
+
 use std::sync::Arc;
 
 use tautline_core::model::{Node, Pod};

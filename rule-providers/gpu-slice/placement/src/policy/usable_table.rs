@@ -1,3 +1,6 @@
+//! Precomputes how much of a node's free GPU each class of expected pods could use, in thousandths
+//! of a card, for Tautline's placement policy.
+
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::{PlannedClass, PlannedClasses},

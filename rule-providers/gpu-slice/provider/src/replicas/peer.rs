@@ -1,3 +1,6 @@
+//! Forwards Reserve, Confirm and Release to the replica that holds the Lease, over gRPC with
+//! optional TLS and a deadline of 400 ms.
+
 use std::{io, path::Path, sync::Arc, time::Duration};
 
 use prometheus_client::metrics::{counter::Counter, family::Family};

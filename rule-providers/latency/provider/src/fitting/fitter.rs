@@ -1,3 +1,6 @@
+//! Fits the model of round-trip times to the samples that agents report, every few seconds, and
+//! chooses the nodes that each node measures.
+
 use std::{
     collections::BTreeSet,
     sync::Arc,

@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the measured network: agents, pairs, probes, and fits of the
+//! model.
+
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};

@@ -1,3 +1,6 @@
+//! Serves the latency reports (pair, matrix and top) as JSON pages on the provider's admin port,
+//! and makes one report at a time.
+
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;

@@ -1,3 +1,6 @@
+//! Defines the Prometheus metrics of the latency provider's answers: their sources, the
+//! verification of estimates, and table rows left out.
+
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
 tautline_runtime::metrics! {

@@ -1,3 +1,6 @@
+//! Reads the tables of round-trip times and bandwidths from a file or from labelled ConfigMaps, and
+//! follows their changes.
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
