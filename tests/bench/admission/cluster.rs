@@ -38,7 +38,11 @@ fn answer(
             return Response::new(UnsyncBoxBody::new(StreamBody::new(stream::pending())));
         }
         ("GET", "/api/v1/pods") => return whole(Bytes::from_static(NO_PODS)),
-        ("GET", "/apis/mutations.example.com/v1") => (200, discovery()),
+        ("GET", "/apis/mutations.example.com/v1") => (
+            200,
+            discovery(&[("rdmaparams", "RdmaResourcesAndAnnotationsInsertingParam")]),
+        ),
+        ("GET", "/api/v1") => (200, discovery(&[("namespaces", "Namespace")])),
         ("GET", path) if !path.starts_with("/openapi") => (200, list(objects, path)),
         _ => (
             404,
@@ -51,10 +55,13 @@ fn answer(
     response
 }
 
-fn discovery() -> Value {
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "mutations.example.com/v1",
-        "resources": [{"name": "rdmaparams", "singularName": "rdmaparam", "namespaced": true,
-            "kind": "RdmaResourcesAndAnnotationsInsertingParam", "verbs": ["get", "list", "watch"]}]})
+fn discovery(kinds: &[(&str, &str)]) -> Value {
+    let resource = |(name, kind): &(&str, &str)| {
+        json!({"name": name, "singularName": "", "namespaced": *name != "namespaces", "kind": kind,
+            "verbs": ["get", "list", "watch"]})
+    };
+    let resources: Vec<Value> = kinds.iter().map(resource).collect();
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "", "resources": resources})
 }
 
 fn list(objects: &[Value], path: &str) -> Value {
