@@ -7,19 +7,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::Value;
-
 use crate::cluster::ClusterView;
 use crate::compiled::BoundPolicy;
 use crate::lazy_value::LazyValue;
 use crate::matching::{MatchInput, Mismatch};
-use crate::model::{Binding, FailurePolicy};
-use crate::mutation::ObjectSchemas;
+use crate::model::{Binding, FailurePolicy, PatchType};
+use crate::mutation::ObjectState;
 use crate::outcome::{Denial, Fault, FaultKind, Outcome, SkippedPolicy, Verdict};
 use crate::params;
 use crate::pruning;
 use crate::request::Request;
 use crate::request_context::RequestContext;
+use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
 /// The limits of an evaluation and the detail of its outcome.
@@ -35,8 +34,9 @@ pub struct Settings {
 pub(crate) struct Evaluation<'a> {
     context: RequestContext<'a>,
     settings: &'a Settings,
-    schemas: ObjectSchemas,
+    state: ObjectState,
     object: LazyValue,
+    working_copy: WorkingCopy,
     changed: bool,
     /// The invocations that may run again, as policy, binding and parameter.
     reinvocable: HashSet<Key>,
@@ -68,8 +68,9 @@ impl<'a> Evaluation<'a> {
         Self {
             context: RequestContext::new(request, cluster),
             settings,
-            schemas: ObjectSchemas::default(),
+            state: ObjectState::default(),
             object: LazyValue::new(request.object.clone()),
+            working_copy: WorkingCopy::default(),
             changed: false,
             reinvocable: HashSet::new(),
             spent_units: HashMap::new(),
@@ -107,7 +108,13 @@ impl<'a> Evaluation<'a> {
         let admitted = context.cluster.admit(context.request, &self.object.json);
         match admitted {
             Ok(None) => {}
-            Ok(Some(object)) => self.object = LazyValue::new(Arc::new(object)),
+            Ok(Some(object)) => {
+                self.object.update(&object);
+                // The working copy differs from the object now.
+                self.working_copy.get_mut();
+                self.state.matches_schema = false;
+                self.state.strictly_valid = false;
+            }
             Err(refusal) => return Err(Abort(denial(403, "Forbidden", vec![refusal.0]))),
         }
         Ok(())
@@ -130,9 +137,9 @@ impl<'a> Evaluation<'a> {
         }
         if pass == 1 {
             let kind = &self.context.request.kind;
-            self.schemas.merged = self.context.cluster.schema(kind);
-            let known = || self.schemas.merged.clone().filter(|_| kind.is_built_in());
-            self.schemas.built_in = pruning::built_in_schema(kind).or_else(known);
+            self.state.schema = self.context.cluster.schema(kind);
+            let known = || self.state.schema.clone().filter(|_| kind.is_built_in());
+            self.state.built_in = pruning::built_in_schema(kind).or_else(known);
         }
         for due in due {
             self.invoke(&due, pass);
@@ -238,15 +245,34 @@ impl<'a> Evaluation<'a> {
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Sets the defaults in a mutated object. Returns `None` if the object does not change.
-    fn with_defaults(&self, mut mutated: Value) -> Option<Value> {
-        let before = &*self.object.json;
-        if let Some(own) = &self.schemas.built_in {
-            pruning::prune(own, &mut mutated, before);
+    /// Sets defaults after a mutation. `made` is true if the mutation changed the working copy.
+    /// Returns whether the object changes.
+    fn set_defaults(&mut self, made: bool, patch: PatchType) -> bool {
+        let merged = patch == PatchType::ApplyConfiguration;
+        if !made && (self.state.defaulted || !merged) {
+            self.state.matches_schema |= merged;
+            return false;
         }
+        let before = &*self.object.json;
+        let draft = if made {
+            self.working_copy.get_mut()
+        } else {
+            self.working_copy.copy_of(before)
+        };
         let kind = &self.context.request.kind;
-        self.context.cluster.set_defaults(kind, &mut mutated);
-        (mutated != *before).then_some(mutated)
+        let own = self.state.built_in.as_ref();
+        // A removed null may have been the key of a list element.
+        let whole = own.is_none_or(|own| pruning::prune(own, draft, before));
+        self.context.cluster.set_defaults(kind, draft);
+        self.state.defaulted = true;
+        self.state.strictly_valid |= !merged;
+        if draft == before {
+            self.state.matches_schema |= merged;
+            return false;
+        }
+        self.state.matches_schema = merged && whole;
+        self.state.strictly_valid = !merged;
+        true
     }
 }
 

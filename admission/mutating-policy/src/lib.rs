@@ -33,6 +33,7 @@ mod request_context;
 mod resolver;
 mod static_cluster;
 mod strict_decoding;
+mod working_copy;
 
 pub use cluster::{ClusterView, ParamQuery, ParamSelector, Refusal, ResourceScope};
 pub use compiled::CompiledPolicy;

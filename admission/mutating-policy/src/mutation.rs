@@ -8,6 +8,7 @@ use crate::model::PatchType;
 use crate::outcome::FaultKind;
 use crate::resolver::PolicyResolver;
 use crate::strict_decoding;
+use crate::working_copy::WorkingCopy;
 use tautline_cel::{Budget, EvaluationError, Program, Value};
 
 /// An error of a mutation, to which the failurePolicy applies.
@@ -25,13 +26,17 @@ impl From<EvaluationError> for MutationError {
     }
 }
 
-/// The schemas of the object's kind.
+/// The state of the object, which avoids repeated checks.
 #[derive(Default)]
-pub(crate) struct ObjectSchemas {
-    /// The schema by which configurations are merged.
-    pub merged: Option<Schema>,
-    /// The schema of a built-in kind, whose objects are pruned and decoded strictly.
+pub(crate) struct ObjectState {
+    pub schema: Option<Schema>,
     pub built_in: Option<Schema>,
+    /// True if a merge has checked the object against the schema.
+    pub matches_schema: bool,
+    /// True if the strict decoder accepts the object.
+    pub strictly_valid: bool,
+    /// True if defaults are set, so that setting them again changes nothing.
+    pub defaulted: bool,
 }
 
 pub(crate) struct CompiledMutation {
@@ -41,25 +46,32 @@ pub(crate) struct CompiledMutation {
 }
 
 impl CompiledMutation {
-    /// Returns the object after the mutation, without defaults; `None` if a `test` failed.
+    /// Changes the working copy without setting defaults. Returns false if nothing changes or a
+    /// `test` failed.
     pub fn apply(
         &self,
         resolver: &PolicyResolver<'_>,
-        schemas: &ObjectSchemas,
+        state: &ObjectState,
+        copy: &mut WorkingCopy,
         budget: &mut Budget,
-    ) -> Result<Option<Json>, MutationError> {
+    ) -> Result<bool, MutationError> {
         let value = self.program.evaluate(resolver, budget)?;
         let object = &*resolver.object.json;
         match self.patch {
-            PatchType::ApplyConfiguration => configure(object, &value, schemas).map(Some),
-            PatchType::JsonPatch => patch(object, &value, schemas, budget),
+            PatchType::ApplyConfiguration => configure(object, &value, state, copy),
+            PatchType::JsonPatch => patch(object, &value, state, copy, budget),
         }
     }
 }
 
-fn configure(object: &Json, value: &Value, schemas: &ObjectSchemas) -> Result<Json, MutationError> {
+fn configure(
+    object: &Json,
+    value: &Value,
+    state: &ObjectState,
+    copy: &mut WorkingCopy,
+) -> Result<bool, MutationError> {
     let fault = |message: String| MutationError(FaultKind::Patch, message);
-    let Some(schema) = &schemas.merged else {
+    let Some(schema) = &state.schema else {
         let message = format!(
             "the schema of {} {} is unknown, so nothing can be merged into it",
             object["apiVersion"], object["kind"]
@@ -70,16 +82,23 @@ fn configure(object: &Json, value: &Value, schemas: &ObjectSchemas) -> Result<Js
     if !configuration.is_object() {
         return Err(fault("the configuration is not an object".to_owned()));
     }
-    tautline_structured_merge::apply(schema, object, &configuration)
-        .map_err(|error| fault(format!("error applying patch: {error}")))
+    let checked =
+        tautline_structured_merge::check_apply(schema, object, configuration, state.matches_schema)
+            .map_err(|error| fault(format!("error applying patch: {error}")))?;
+    let Some(checked) = checked else {
+        return Ok(false);
+    };
+    checked.merge_into(copy.copy_of(object));
+    Ok(true)
 }
 
 fn patch(
     object: &Json,
     value: &Value,
-    schemas: &ObjectSchemas,
+    state: &ObjectState,
+    copy: &mut WorkingCopy,
     budget: &mut Budget,
-) -> Result<Option<Json>, MutationError> {
+) -> Result<bool, MutationError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is not a list of JSONPatch".to_owned();
         return Err(MutationError(FaultKind::Expression, message));
@@ -92,10 +111,13 @@ fn patch(
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
-    let mut patched = object.clone();
-    match json_patch::apply(&mut patched, &operations, budget) {
+    if state.strictly_valid && state.defaulted && operations.is_empty() {
+        return Ok(false);
+    }
+    let patched = copy.copy_of(object);
+    match json_patch::apply(patched, &operations, budget) {
         Ok(()) => {}
-        Err(PatchError::Test(_)) => return Ok(None),
+        Err(PatchError::Test(_)) => return Ok(false),
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
             let message = format!("JSON Patch: {error}");
@@ -108,9 +130,17 @@ fn patch(
             return Err(MutationError(FaultKind::Object, message));
         }
     }
-    if let Some(own) = &schemas.built_in {
-        strict_decoding::check(own, &patched)
+    if state.strictly_valid && state.defaulted && patched == object {
+        return Ok(false);
+    }
+    if let Some(own) = &state.built_in {
+        let before = if state.strictly_valid {
+            object
+        } else {
+            &Json::Null
+        };
+        strict_decoding::check(own, patched, before)
             .map_err(|invalid| MutationError(FaultKind::Object, invalid.0))?;
     }
-    Ok(Some(patched))
+    Ok(true)
 }

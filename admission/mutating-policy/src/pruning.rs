@@ -15,15 +15,24 @@ pub(crate) fn built_in_schema(kind: &Kind) -> Option<Schema> {
 }
 
 /// Removes nulls and empty lists and maps that `before` did not have. Empty structs remain, because
-/// they have a meaning.
-pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) {
-    prune_value(schema, object, before, 0);
+/// they have a meaning. Returns true if no null was removed.
+pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
+    if let Value::Object(fields) = object {
+        return prune_struct(schema, fields, before, 0);
+    }
+    true
 }
 
-fn prune_struct(schema: &Schema, fields: &mut Map<String, Value>, before: &Value, depth: usize) {
+fn prune_struct(
+    schema: &Schema,
+    fields: &mut Map<String, Value>,
+    before: &Value,
+    depth: usize,
+) -> bool {
     if depth > MAX_DEPTH {
-        return;
+        return true;
     }
+    let mut whole = true;
     fields.retain(|name, value| {
         if !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
             return true;
@@ -41,28 +50,33 @@ fn prune_struct(schema: &Schema, fields: &mut Map<String, Value>, before: &Value
             Value::Object(fields) => fields.is_empty() && inner.shape() == Shape::Map,
             _ => false,
         };
-        if !empty {
-            prune_value(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
+        if empty {
+            whole &= !value.is_null();
+            return false;
         }
-        !empty
+        whole &= prune_value(&inner, value, was.unwrap_or(&Value::Null), depth + 1);
+        true
     });
+    whole
 }
 
-fn prune_value(schema: &Schema, value: &mut Value, before: &Value, depth: usize) {
+fn prune_value(schema: &Schema, value: &mut Value, before: &Value, depth: usize) -> bool {
     match value {
         Value::Object(fields) => prune_struct(schema, fields, before, depth),
         Value::Array(items) => {
             let Some(inner) = schema.element() else {
-                return;
+                return true;
             };
+            let mut whole = true;
             for (i, item) in items.iter_mut().enumerate() {
                 let was = before.get(i).unwrap_or(&Value::Null);
                 if item != was {
-                    prune_value(&inner, item, was, depth + 1);
+                    whole &= prune_value(&inner, item, was, depth + 1);
                 }
             }
+            whole
         }
-        _ => {}
+        _ => true,
     }
 }
 

@@ -12,12 +12,18 @@ const MAX_DEPTH: usize = 64;
 #[error("{0}")]
 pub(crate) struct Invalid(pub String);
 
-/// Fails with the first error in `object`.
-pub(crate) fn check(schema: &Schema, object: &Value) -> Result<(), Invalid> {
-    value(schema, object, &mut Vec::new())
+/// Fails with the first error in `object`. Parts that equal the same parts of `before` are not
+/// checked.
+pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), Invalid> {
+    value(schema, object, before, &mut Vec::new())
 }
 
-fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<(), Invalid> {
+fn value<'a>(
+    schema: &Schema,
+    at: &'a Value,
+    before: &Value,
+    path: &mut Vec<&'a str>,
+) -> Result<(), Invalid> {
     // The decoder ignores null.
     if at.is_null() || path.len() > MAX_DEPTH {
         return Ok(());
@@ -39,6 +45,10 @@ fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<
     match at {
         Value::Object(fields) => {
             for (name, field) in fields {
+                let was = before.get(name);
+                if was == Some(field) {
+                    continue;
+                }
                 path.push(name);
                 let Some(inner) = schema.field(name) else {
                     let path = shown(path);
@@ -46,15 +56,15 @@ fn value<'a>(schema: &Schema, at: &'a Value, path: &mut Vec<&'a str>) -> Result<
                         "strict decoding error: unknown field {path:?}"
                     )));
                 };
-                value(&inner, field, path)?;
+                value(&inner, field, was.unwrap_or(&Value::Null), path)?;
                 path.pop();
             }
         }
         Value::Array(items) => {
             if let Some(inner) = schema.element() {
-                for item in items {
+                for (i, item) in items.iter().enumerate() {
                     path.push("[]");
-                    value(&inner, item, path)?;
+                    value(&inner, item, before.get(i).unwrap_or(&Value::Null), path)?;
                     path.pop();
                 }
             }
@@ -82,7 +92,8 @@ mod tests {
             "spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 1}},
                 "livenessProbe": {"httpGet": {"port": "http"}}, "ports": [{"containerPort": 1}]}]},
             "status": {}});
-        assert_eq!(check(&schema, &good), Ok(()));
+        assert_eq!(check(&schema, &good, &Value::Null), Ok(()));
+        assert_eq!(check(&schema, &good, &good), Ok(()));
         let bad = [
             (
                 json!({"spec": {"containers": [{"nam": "a"}]}}),
@@ -98,8 +109,11 @@ mod tests {
             (json!({"spec": {"nothing": null}}), "spec.nothing"),
         ];
         for (object, path) in bad {
-            let message = check(&schema, &object).unwrap_err().to_string();
-            assert!(message.contains(path), "{message}");
+            for before in [&Value::Null, &good] {
+                let message = check(&schema, &object, before).unwrap_err().to_string();
+                assert!(message.contains(path), "{message}");
+            }
+            assert_eq!(check(&schema, &object, &object), Ok(()));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     MergeError, Schema,
     check::{Checker, IDENTITY_FIELDS},
     element::{Identity, identity},
-    scalar::normalized,
+    scalar::{normalized, normalizes_to},
     types::{Definitions, List, Map, Reference, TypeRef},
 };
 
@@ -18,26 +18,83 @@ use crate::{
 /// nulls, equal elements, and undeclared fields (of a newer API server), which remain. The error is
 /// the first invalid place.
 pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Value, MergeError> {
+    // The check bounds the depth and so comes before the clone, which is recursive, too.
+    check(schema, live, configuration, false)?;
+    let mut merged = live.clone();
+    if let Some(checked) = checked(schema, live, configuration.clone()) {
+        checked.merge_into(&mut merged);
+    }
+    Ok(merged)
+}
+
+/// Validates like [`apply`], but leaves the merge to [`Checked::merge_into`]. Returns `None` if
+/// nothing changes. A live object that is `sound`, such as the result of an earlier merge, is not
+/// validated again.
+pub fn check_apply<'a>(
+    schema: &'a Schema,
+    live: &Value,
+    configuration: Value,
+    sound: bool,
+) -> Result<Option<Checked<'a>>, MergeError> {
+    check(schema, live, &configuration, sound)?;
+    Ok(checked(schema, live, configuration))
+}
+
+/// A valid configuration that changes the live object with which it was checked.
+pub struct Checked<'a> {
+    schema: &'a Schema,
+    configuration: Value,
+}
+
+impl Checked<'_> {
+    /// Merges the configuration into `live`, which must be the live object of the check.
+    pub fn merge_into(self, live: &mut Value) {
+        let definitions = &*self.schema.definitions;
+        Merge { definitions }.merge(self.schema.type_ref(), live, self.configuration);
+    }
+}
+
+fn check(
+    schema: &Schema,
+    live: &Value,
+    configuration: &Value,
+    sound: bool,
+) -> Result<(), MergeError> {
     let definitions = &*schema.definitions;
-    let checker = |live| Checker {
+    let mut check = Checker {
         definitions,
-        live,
+        live: false,
         path: Vec::new(),
     };
-    let Value::Object(fields) = configuration else {
-        return Err(checker(false).error("an apply configuration is an object"));
-    };
-    checker(false).value(schema.type_ref(), configuration, false)?;
-    if !live.is_object() {
-        return Err(checker(true).error("is no object"));
+    if !configuration.is_object() {
+        return Err(check.error("an apply configuration is an object"));
     }
-    // The check bounds the depth and so comes before the clone, which is recursive, too.
-    checker(true).value(schema.type_ref(), live, false)?;
-    let mut fields = fields.clone();
-    fields.retain(|name, _| !IDENTITY_FIELDS.contains(&name.as_str()));
-    let mut merged = live.clone();
-    Merge { definitions }.merge(schema.type_ref(), &mut merged, Value::Object(fields));
-    Ok(merged)
+    check.value(schema.type_ref(), configuration, false)?;
+    let mut check = Checker {
+        definitions,
+        live: true,
+        path: Vec::new(),
+    };
+    if !live.is_object() {
+        return Err(check.error("is no object"));
+    }
+    if sound {
+        return Ok(());
+    }
+    check.value(schema.type_ref(), live, false)
+}
+
+fn checked<'a>(schema: &'a Schema, live: &Value, mut configuration: Value) -> Option<Checked<'a>> {
+    if let Value::Object(fields) = &mut configuration {
+        fields.retain(|name, _| !IDENTITY_FIELDS.contains(&name.as_str()));
+    }
+    let definitions = &*schema.definitions;
+    let merge = Merge { definitions };
+    let unchanged = merge.contains(schema.type_ref(), live, &configuration);
+    (!unchanged).then_some(Checked {
+        schema,
+        configuration,
+    })
 }
 
 struct Merge<'a> {
@@ -53,6 +110,44 @@ enum ElementSource {
 }
 
 impl Merge<'_> {
+    fn contains(&self, at: TypeRef<'_>, live: &Value, configured: &Value) -> bool {
+        match (live, configured, at.map(), at.list()) {
+            (Value::Object(live), Value::Object(configured), Some(map), _)
+                if !at.map_is_atomic() =>
+            {
+                configured.iter().all(|(name, configured)| {
+                    let present = live.get(name);
+                    present.is_some_and(|live| match map.field(name) {
+                        Some((is, _)) => self.contains_field(is, live, configured),
+                        None => normalizes_to(live, configured),
+                    })
+                })
+            }
+            (Value::Array(live), Value::Array(configured), _, Some(list))
+                if !at.list_is_atomic() =>
+            {
+                let order = self.order(list, live, configured);
+                let mut places = order.iter().enumerate();
+                order.len() == live.len()
+                    && places.all(|(i, from)| match from {
+                        ElementSource::Live(l) => *l == i,
+                        ElementSource::Configured(a, l) => {
+                            *l == Some(i)
+                                && self.contains_field(&list.element, &live[i], &configured[*a])
+                        }
+                    })
+            }
+            _ => normalizes_to(live, configured),
+        }
+    }
+
+    fn contains_field(&self, is: &Reference, live: &Value, configured: &Value) -> bool {
+        match self.definitions.at(is) {
+            Ok(at) => self.contains(at, live, configured),
+            Err(_) => normalizes_to(live, configured),
+        }
+    }
+
     fn merge(&self, at: TypeRef<'_>, live: &mut Value, configured: Value) {
         match (live, configured, at.map(), at.list()) {
             (Value::Object(live), Value::Object(configured), Some(map), _)

@@ -27,7 +27,7 @@ mod scalar;
 mod schema;
 mod types;
 
-pub use apply::apply;
+pub use apply::{Checked, apply, check_apply};
 pub use check::MAX_DEPTH;
 pub use document::MAX_DOCUMENT_BYTES;
 pub use error::{MergeError, SchemaError};

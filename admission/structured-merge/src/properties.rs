@@ -4,7 +4,7 @@ use fastrand::Rng;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Schema, Schemas, apply, element::identity, generate, scalar::normalized};
+use crate::{Schema, Schemas, apply, check_apply, element::identity, generate, scalar::normalized};
 
 fn kinds() -> impl Strategy<Value = (Schema, Rng)> {
     let kinds = [
@@ -63,6 +63,25 @@ proptest! {
         if let Ok(once) = apply(&schema, &live, &configuration) {
             let twice = apply(&schema, &once, &configuration);
             prop_assert_eq!(twice, Ok(once));
+        }
+    }
+
+    #[test]
+    fn merged_object_matches_its_schema((schema, mut rng) in kinds()) {
+        let live = generate::live(&schema, &mut rng);
+        let configuration = generate::configuration(&schema, &live, &mut rng);
+        if let Ok(merged) = apply(&schema, &live, &configuration) {
+            let again = generate::configuration(&schema, &merged, &mut rng);
+            let expected = apply(&schema, &merged, &again);
+            let made = check_apply(&schema, &merged, again, true).map(|checked| {
+                checked.map(|checked| {
+                    let mut object = merged.clone();
+                    checked.merge_into(&mut object);
+                    object
+                })
+            });
+            let changed = expected.map(|e| (e != merged).then_some(e));
+            prop_assert_eq!(made, changed);
         }
     }
 

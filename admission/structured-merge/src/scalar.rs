@@ -43,6 +43,25 @@ pub(crate) fn normalized(value: Value) -> Value {
     }
 }
 
+pub(crate) fn normalizes_to(other: &Value, value: &Value) -> bool {
+    match (other, value) {
+        (Value::Array(others), Value::Array(values)) => {
+            others.len() == values.len()
+                && others.iter().zip(values).all(|(o, v)| normalizes_to(o, v))
+        }
+        (Value::Object(others), Value::Object(values)) => {
+            let mut pairs = others.iter().zip(values);
+            others.len() == values.len()
+                && pairs.all(|((a, o), (b, v))| a == b && normalizes_to(o, v))
+        }
+        (_, Value::Number(number)) => match whole(number) {
+            Some(whole) => *other == whole,
+            None => other == value,
+        },
+        _ => other == value,
+    }
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 pub(crate) fn whole(number: &Number) -> Option<i64> {
     /// The integer up to which an `f64` represents every integer exactly.
@@ -207,6 +226,8 @@ mod tests {
     fn whole_floats_are_written_whole() {
         let value = json!({"a": [5.0, 5.5, -0.0, 1e300], "b": "5.0"});
         let expected = json!({"a": [5, 5.5, 0, 1e300], "b": "5.0"});
+        assert!(normalizes_to(&expected, &value));
+        assert!(!normalizes_to(&value, &value));
         assert_eq!(normalized(value), expected);
     }
 }

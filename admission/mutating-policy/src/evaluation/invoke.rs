@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
-
 use super::{Evaluation, Invocation};
 use crate::json_patch::{BYTES_PER_UNIT, size};
-use crate::lazy_value::LazyValue;
 use crate::model::Reinvocation;
 use crate::mutation::{CompiledMutation, MutationError};
 use crate::outcome::{FaultKind, InvocationEnd, InvocationReport, MutationReport};
@@ -130,7 +127,7 @@ impl Evaluation<'_> {
         let result = if self.deadline_passed() {
             Err(EvaluationError::Exhausted(Exhausted::Deadline).into())
         } else {
-            mutator.apply(&scope, &self.schemas, &mut budget)
+            mutator.apply(&scope, &self.state, &mut self.working_copy, &mut budget)
         };
         let (result, copied) = self.check_object_size(result);
         let full = self.settings.full_detail;
@@ -148,11 +145,13 @@ impl Evaluation<'_> {
         };
         self.spend(&due.bound.policy.name, budget.cost_units() + copied);
         match result {
-            Ok(mutated) => {
-                if let Some(object) = mutated.and_then(|object| self.with_defaults(object)) {
+            Ok(made) => {
+                if self.set_defaults(made, mutator.patch) {
+                    let object = self.working_copy.get();
                     step.changed = true;
-                    step.diff = full.then(|| json_patch::diff(&self.object.json, &object));
-                    self.object = LazyValue::new(Arc::new(object));
+                    step.diff = full.then(|| json_patch::diff(&self.object.json, object));
+                    self.object.update(object);
+                    self.working_copy.mark_synced();
                     self.changed = true;
                     if invocation.end == InvocationEnd::Unchanged {
                         invocation.end = InvocationEnd::Changed;
@@ -173,12 +172,12 @@ impl Evaluation<'_> {
     /// including its copy.
     fn check_object_size(
         &self,
-        result: Result<Option<Json>, MutationError>,
-    ) -> (Result<Option<Json>, MutationError>, u64) {
+        result: Result<bool, MutationError>,
+    ) -> (Result<bool, MutationError>, u64) {
         let units = |bytes: usize| (bytes / BYTES_PER_UNIT) as u64;
         let bytes = match &result {
-            Ok(Some(object)) => size(object),
-            Ok(None) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
+            Ok(true) => size(self.working_copy.get()),
+            Ok(false) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
                 return (result, units(size(&self.object.json)));
             }
             Err(_) => return (result, 0),
