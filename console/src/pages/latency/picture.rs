@@ -53,11 +53,12 @@ pub fn picture(report: &MatrixReport) -> String {
 }
 
 fn legend(scale: Option<Scale>) -> Markup {
-    const STEPS: usize = LEGEND_WIDTH_PX / 4;
+    /// The number of colours in the legend, each 4 px wide.
+    const LEGEND_COLOURS: usize = LEGEND_WIDTH_PX / 4;
     html! {
         @if let Some(scale) = scale {
-            @for i in 0..STEPS {
-                rect x=(i * 4) width="4" height="10" fill=(Rgb::at(i as f64 / (STEPS - 1) as f64).hex()) {}
+            @for i in 0..LEGEND_COLOURS {
+                rect x=(i * 4) width="4" height="10" fill=(Rgb::at(i as f64 / (LEGEND_COLOURS - 1) as f64).hex()) {}
             }
             @for (place, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
                 text x=(place * LEGEND_WIDTH_PX as f64) y="22" text-anchor=(anchor) { (short(scale.micros(place))) }
