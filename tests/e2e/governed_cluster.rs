@@ -144,7 +144,14 @@ impl GovernedCluster {
     pub async fn wait_for_metric(&self, name: &str, least: f64) {
         let condition = async || (self.metric(name).await >= least).then_some(());
         let what = format!("{name} reaches {least}");
-        eventually(&what, PATIENCE, condition, async || self.state("").await).await;
+        let state = async || {
+            format!(
+                "{name} {}\n{}",
+                self.metric(name).await,
+                self.state("").await
+            )
+        };
+        eventually(&what, PATIENCE, condition, state).await;
     }
 
     /// The logs and state for a failed test.
