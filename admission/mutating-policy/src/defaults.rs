@@ -6,11 +6,17 @@ mod pod;
 mod rules;
 mod workloads;
 
+use std::sync::LazyLock;
+
+use rules::Rules;
 use serde_json::{Map, Value};
 
 use crate::canonical_quantity::{canonical, canonicalize};
 use crate::pruning;
 use crate::request::Kind;
+
+static POD: LazyLock<Rules> = LazyLock::new(|| Rules::new(pod::POD));
+static SPEC: LazyLock<Rules> = LazyLock::new(|| Rules::new(pod::SPEC));
 
 /// Turns an object from a file into the object that the API server reads: drops empty fields, and
 /// sets all defaults of the common kinds of the groups core, apps and batch.
@@ -19,7 +25,7 @@ pub fn complete(kind: &Kind, object: &mut Value) {
         pruning::prune(&schema, object, &Value::Null);
     }
     if let Some(fields) = object.as_object_mut() {
-        rules::apply(objects::rules(kind), fields);
+        Rules::new(objects::rules(kind)).apply(fields);
     }
     if let Some(spec) = pod_spec(kind, object) {
         alias_service_account(spec);
@@ -33,9 +39,9 @@ pub fn set(kind: &Kind, object: &mut Value) {
     let pod = kind.is_pod();
     if let Some(spec) = pod_spec(kind, object) {
         if pod {
-            rules::apply(pod::POD, spec);
+            POD.apply(spec);
         }
-        rules::apply(pod::SPEC, spec);
+        SPEC.apply(spec);
     }
     // The status is not a pointer in Go, so it is never absent in the API server's objects.
     if let (true, Some(fields)) = (pod, object.as_object_mut()) {

@@ -6,7 +6,7 @@ use super::{
     pod, quantities,
     rules::{
         FieldDefault::{All, Flag, Number, Other, Text},
-        Fields, Rule, add, apply, text_of,
+        Fields, Rule, Rules, add, text_of,
     },
     workloads,
 };
@@ -67,15 +67,15 @@ fn service(spec: &mut Fields) {
             Flag(true),
         ),
     ];
-    apply(OF_ALL, spec);
+    Rules::new(OF_ALL).apply(spec);
     let kind = text_of(spec, "type").unwrap_or_default().to_owned();
     let outside = spec.get("externalIPs").and_then(Value::as_array);
     let outside = outside.is_some_and(|ips| !ips.is_empty()) && kind == "ClusterIP";
     if outside || ["NodePort", "LoadBalancer"].contains(&kind.as_str()) {
-        apply(&[("externalTrafficPolicy", Text("Cluster"))], spec);
+        Rules::new(&[("externalTrafficPolicy", Text("Cluster"))]).apply(spec);
     }
     if kind != "ExternalName" {
-        apply(&[("internalTrafficPolicy", Text("Cluster"))], spec);
+        Rules::new(&[("internalTrafficPolicy", Text("Cluster"))]).apply(spec);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     quantities,
     rules::{
         FieldDefault::{All, Flag, NotZero, Number, OptionalText, Other, Text},
-        Fields, Rule, add, apply, is_absent,
+        Fields, Rule, add, is_absent,
     },
 };
 
@@ -176,10 +176,14 @@ fn host_ports(spec: &mut Fields) {
             port.extend(of_container.map(|number| ("hostPort".to_owned(), number)));
         }
     };
-    apply(
-        &[("initContainers[]|containers[]/ports[]", Other(host_port))],
-        spec,
-    );
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let ports = container.get_mut("ports").and_then(Value::as_array_mut);
+            let ports = ports.into_iter().flatten();
+            ports.filter_map(Value::as_object_mut).for_each(host_port);
+        }
+    }
 }
 
 #[cfg(test)]

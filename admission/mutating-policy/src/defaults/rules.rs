@@ -27,56 +27,108 @@ pub(super) enum FieldDefault {
     Other(fn(&mut Fields)),
 }
 
-/// Sets the absent fields of a struct, in the order of the rules.
-pub(super) fn apply(rules: &[Rule], fields: &mut Fields) {
-    for (path, default) in rules {
-        match default {
-            FieldDefault::All(rules) => visit(fields, path, &mut |fields| apply(rules, fields)),
-            FieldDefault::Other(set) => visit(fields, path, &mut |fields| set(fields)),
+/// Rules whose paths are read, for those that apply to every pod that is admitted.
+pub(super) struct Rules(Vec<(Vec<Step>, ReadDefault)>);
+
+enum Step {
+    Inner {
+        name: &'static str,
+        is_list: bool,
+        is_made: bool,
+    },
+    Either(Vec<Step>),
+    If {
+        name: &'static str,
+        text: &'static str,
+    },
+}
+
+enum ReadDefault {
+    Fill(Vec<&'static str>, &'static FieldDefault),
+    All(Rules),
+    Other(fn(&mut Fields)),
+}
+
+impl Rules {
+    pub(super) fn new(rules: &'static [Rule]) -> Self {
+        let read = |(path, default): &'static Rule| match default {
+            FieldDefault::All(rules) => (steps(path), ReadDefault::All(Self::new(rules))),
+            FieldDefault::Other(set) => (steps(path), ReadDefault::Other(*set)),
             _ => {
                 let (structs, names) = path.rsplit_once('/').unwrap_or(("", path));
-                visit(fields, structs, &mut |fields| {
-                    names
-                        .split('|')
-                        .for_each(|name| fill(fields, name, default));
-                });
+                let names = names.split('|').collect();
+                (steps(structs), ReadDefault::Fill(names, default))
             }
+        };
+        Self(rules.iter().map(read).collect())
+    }
+
+    /// Sets the absent fields of a struct, in the order of the rules.
+    pub(super) fn apply(&self, fields: &mut Fields) {
+        for (steps, default) in &self.0 {
+            visit(fields, steps, &mut |fields| match default {
+                ReadDefault::All(rules) => rules.apply(fields),
+                ReadDefault::Other(set) => set(fields),
+                ReadDefault::Fill(names, default) => {
+                    names.iter().for_each(|name| fill(fields, name, default));
+                }
+            });
         }
     }
 }
 
-/// Calls `then` for each struct at a path.
-fn visit(fields: &mut Fields, path: &str, then: &mut dyn FnMut(&mut Fields)) {
-    if path.is_empty() {
-        return then(fields);
-    }
-    let (step, rest) = path.split_once('/').unwrap_or((path, ""));
+fn steps(path: &'static str) -> Vec<Step> {
+    let steps = path.split('/').filter(|step| !step.is_empty());
+    steps.map(step).collect()
+}
+
+fn step(step: &'static str) -> Step {
     if let Some((name, text)) = step.split_once('=') {
-        if text_of(fields, name) == Some(text) {
-            visit(fields, rest, then);
-        }
-        return;
+        return Step::If { name, text };
     }
-    for name in step.split('|') {
-        let (name, is_list) = match name.strip_suffix("[]") {
-            Some(name) => (name, true),
-            None => (name, false),
-        };
-        let (name, is_made) = match name.strip_suffix('!') {
-            Some(name) => (name, true),
-            None => (name, false),
-        };
-        if is_made {
-            add(fields, name, || Map::new().into());
-        }
-        match fields.get_mut(name) {
-            Some(Value::Object(inner)) if !is_list => visit(inner, rest, then),
-            Some(Value::Array(items)) if is_list => {
-                for inner in items.iter_mut().filter_map(Value::as_object_mut) {
-                    visit(inner, rest, then);
-                }
+    if step.contains('|') {
+        return Step::Either(step.split('|').map(self::step).collect());
+    }
+    let name = step.trim_end_matches("[]");
+    let (is_list, is_made) = (name != step, name.ends_with('!'));
+    let name = name.trim_end_matches('!');
+    Step::Inner {
+        name,
+        is_list,
+        is_made,
+    }
+}
+
+/// Calls `then` for each struct at the end of the steps.
+fn visit(fields: &mut Fields, steps: &[Step], then: &mut dyn FnMut(&mut Fields)) {
+    match steps {
+        [] => then(fields),
+        [step, rest @ ..] => take(fields, step, rest, then),
+    }
+}
+
+fn take(fields: &mut Fields, step: &Step, rest: &[Step], then: &mut dyn FnMut(&mut Fields)) {
+    match step {
+        Step::If { name, text } if text_of(fields, name) == Some(text) => visit(fields, rest, then),
+        Step::If { .. } => {}
+        Step::Either(steps) => steps.iter().for_each(|step| take(fields, step, rest, then)),
+        Step::Inner {
+            name,
+            is_list,
+            is_made,
+        } => {
+            if *is_made {
+                add(fields, name, || Map::new().into());
             }
-            _ => {}
+            match fields.get_mut(*name) {
+                Some(Value::Object(inner)) if !is_list => visit(inner, rest, then),
+                Some(Value::Array(items)) if *is_list => {
+                    for inner in items.iter_mut().filter_map(Value::as_object_mut) {
+                        visit(inner, rest, then);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 }
