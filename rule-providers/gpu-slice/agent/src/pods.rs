@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client};
+use kube::{Api, Client, core::ApiResource};
 use kube_runtime::{
     WatchStreamExt,
     watcher::{self, watcher},
@@ -21,6 +21,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use entry::NodePod;
 pub(crate) use entry::{PodEntry, has_nvidia_cards};
 
 /// A pod of the node, by the name or the UID that the kubelet reports.
@@ -89,7 +90,9 @@ impl Pods {
     /// Watches the pods of the node.
     pub async fn watch(&self, client: Client, node: &str) {
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
+        let kind = ApiResource::erase::<Pod>(&());
+        let events = watcher(Api::<NodePod>::all_with(client, &kind), config)
+            .backoff(WatchBackoff::default());
         let (mut events, mut changes) = (std::pin::pin!(events), Changes::default());
         while let Some(event) = events.next().await {
             match event {
@@ -185,7 +188,7 @@ mod tests {
     fn pod(uid: &str, name: &str, record: Option<&str>, deleted: bool) -> Option<PodEntry> {
         let annotations = record.map(|r| json!({"tautline.io/gpu-devices": r}));
         let deletion = deleted.then_some("2026-01-01T00:00:00Z");
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: NodePod = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "shop", "uid": uid,
                 "annotations": annotations, "deletionTimestamp": deletion},
             "spec": {"containers": [{"name": "app"}]},

@@ -2,16 +2,60 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, Pod},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::core::Object;
+use serde::{Deserialize, de::IgnoredAny};
 use tautline_core::{ContainerKind as Kind, quantity::parse_milli};
 use tautline_gpu_placement::{containers::AgentRequest, names::DEVICES_ANNOTATION};
 
 /// The annotation with the UID of a static pod that the runtime uses; the API server gives the
 /// mirror pod another UID.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A Pod object with the fields that the agent reads; a whole one takes a node more memory.
+pub(super) type NodePod = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spec {
+    init_containers: Option<Vec<Container>>,
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    name: String,
+    restart_policy: Option<String>,
+    resources: Option<Resources>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Resources {
+    limits: Option<BTreeMap<String, Quantity>>,
+    requests: Option<BTreeMap<String, Quantity>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    phase: Option<String>,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ContainerStatus {
+    name: String,
+    #[serde(rename = "containerID")]
+    container_id: Option<String>,
+    state: Option<ContainerState>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ContainerState {
+    running: Option<IgnoredAny>,
+}
 
 /// A pod of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,13 +92,13 @@ pub(crate) struct ContainerEntry {
 
 impl PodEntry {
     /// Reads a Pod object; returns `None` if it lacks a field that every stored pod has.
-    pub fn read(pod: &Pod) -> Option<Self> {
+    pub(super) fn read(pod: &NodePod) -> Option<Self> {
         let metadata = &pod.metadata;
         let annotation = |key| metadata.annotations.as_ref()?.get(key).map(String::as_str);
         let api_uid: Arc<str> = metadata.uid.as_deref()?.into();
-        let spec = pod.spec.as_ref()?;
+        let spec = &pod.spec;
         let status = pod.status.as_ref();
-        let statuses = |of: fn(&k8s_openapi::api::core::v1::PodStatus) -> &Option<Vec<_>>| {
+        let statuses = |of: fn(&Status) -> &Option<Vec<_>>| {
             status.and_then(|s| of(s).as_deref()).unwrap_or_default()
         };
         let init = statuses(|s| &s.init_container_statuses);
@@ -149,7 +193,7 @@ mod tests {
 
     #[test]
     fn read_keeps_what_the_agent_needs() {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: NodePod = serde_json::from_value(json!({
             "metadata": {"name": "web-0", "namespace": "shop", "uid": "u1",
                 "annotations": {"tautline.io/gpu-devices": "GPU-a:1000"}},
             "spec": {
@@ -204,7 +248,7 @@ mod tests {
 
     #[test]
     fn static_pods_have_the_runtimes_uid() {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: NodePod = serde_json::from_value(json!({
             "metadata": {"name": "etcd-n1", "namespace": "kube-system", "uid": "mirror",
                 "annotations": {"kubernetes.io/config.mirror": "hash"}},
             "spec": {"containers": [{"name": "etcd"}]},
@@ -214,6 +258,8 @@ mod tests {
         let entry = PodEntry::read(&pod).unwrap();
         assert_eq!((&*entry.uid, &*entry.api_uid), ("hash", "mirror"));
         assert!(entry.ending && entry.ended && !entry.holds());
-        assert_eq!(PodEntry::read(&Pod::default()), None);
+        let nameless = json!({"metadata": {}, "spec": {"containers": []}});
+        let nameless = serde_json::from_value(nameless).unwrap();
+        assert_eq!(PodEntry::read(&nameless), None);
     }
 }
