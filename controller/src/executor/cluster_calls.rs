@@ -32,6 +32,7 @@ use tautline_runtime::{
     events::{EventNote, reference_to_pod},
     finalizers,
     lease::Term,
+    pods,
 };
 use tokio::sync::SemaphorePermit;
 
@@ -119,7 +120,7 @@ impl ClusterCalls {
             ..ListParams::default()
         };
         loop {
-            let page = within(pods.list(&params)).await?;
+            let page = within(pods::list(&pods, &params)).await?;
             let items = page.items.into_iter().filter(|pod| keep(pod));
             kept.extend(items.map(without_containers));
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -259,7 +260,7 @@ impl Calls for ClusterCalls {
 
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal> {
         let pods: Api<Pod> = self.api(namespace);
-        let pod = api_call::within(DEADLINE, pods.get(name)).await;
+        let pod = api_call::within(DEADLINE, pods::get(&pods, name)).await;
         pod.map_err(|e| Refusal::new("Failed", format!("pod {namespace}/{name}: {e}")))
     }
 

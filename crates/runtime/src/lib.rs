@@ -35,6 +35,8 @@ pub mod lease;
 #[cfg(feature = "cluster")]
 pub mod manifest_files;
 #[cfg(feature = "cluster")]
+pub mod pods;
+#[cfg(feature = "cluster")]
 pub mod single_watch;
 #[cfg(feature = "cluster")]
 pub mod watch;

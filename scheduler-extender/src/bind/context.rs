@@ -3,10 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use kube::{Api, api::Patch};
 use serde_json::Value;
 use tautline_core::{
     Snapshot,
@@ -14,7 +11,7 @@ use tautline_core::{
     model::Service,
 };
 use tautline_provider_client::CallError;
-use tautline_runtime::api_call::within;
+use tautline_runtime::{api_call::within, pods};
 
 use crate::{state::State, wire::BindArgs};
 
@@ -76,14 +73,13 @@ impl PodClient<'_> {
     }
 
     pub async fn get(&self) -> Result<Pod, BindFailure> {
-        let pod = within(self.timeout, self.pods.get(&self.args.pod)).await;
+        let pod = within(self.timeout, pods::get(self.pods, &self.args.pod)).await;
         pod.map_err(|e| ("failed", format!("{}: {e}", self.object())))
     }
 
     pub async fn patch(&self, patch: Value) -> Result<Pod, PatchError> {
-        let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        let patching = self.pods.patch(&self.args.pod, &params, &patch);
-        let patched = within(self.timeout, patching).await;
+        let patch = Patch::Strategic(patch);
+        let patched = within(self.timeout, pods::patch(self.pods, &self.args.pod, &patch)).await;
         patched.map_err(|error| match error.code() {
             Some(409) => PatchError::Conflict,
             Some(404) => PatchError::Gone,

@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tautline_core::names::DEFAULT_SCHEDULER;
-use tautline_runtime::api_call::{self, ApiCallError};
+use tautline_runtime::{
+    api_call::{self, ApiCallError},
+    pods,
+};
 use tokio::sync::Semaphore;
 
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -31,7 +34,10 @@ impl Reader {
         let reading = async {
             // The semaphore is never closed.
             let _permit = self.0.acquire().await;
-            api.get_opt(name).await
+            match pods::get(&api, name).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                read => read.map(Some),
+            }
         };
         let read = api_call::within(DEADLINE, reading).await;
         Ok(read?.map(Box::new))
