@@ -367,7 +367,25 @@ async fn cards_that_others_annotate_are_not_a_pods() {
         ..EvaluationRequest::default()
     };
     let found = provider.evaluate(request).await.unwrap();
-    assert_eq!(found.reason, "node n offers what its pods hold");
+    assert_eq!(found.reason, "pod forger requests no GPU");
+}
+
+#[tokio::test]
+async fn reason_is_that_of_the_target_with_cards() {
+    let (store, provider) = with(&[card("GPU-a", 0)]);
+    store.apply(pod("database", &[], None));
+    store.apply(pod("user", &[(MILLI_RESOURCE, 500)], Some("GPU-a:500")));
+    // The targets are evaluated in the order of their names.
+    let targets = [("destination", "database"), ("source", "user")];
+    let targets = targets.map(|(name, pod)| (name.to_owned(), Reference::pod("ml", pod)));
+    let request = EvaluationRequest {
+        targets: targets.into(),
+        rule: rule("true"),
+        ..EvaluationRequest::default()
+    };
+    let found = provider.evaluate(request).await.unwrap();
+    assert_eq!(found.reason, "node n: card GPU-a has what it holds");
+    assert_eq!(found.compliance, Compliance::Compliant);
 }
 
 #[test]

@@ -179,7 +179,7 @@ pub(crate) fn evaluation(
     now: Instant,
 ) -> Result<Evaluation, ProviderError> {
     let request = GpuRequest::new(&evaluation_request.rule, None)?;
-    let mut parts = Vec::new();
+    let (mut parts, mut without_gpus) = (Vec::new(), Vec::new());
     let targets = evaluation_request.targets.iter();
     for (name, target) in targets.filter(|(_, t)| t.kind == "Pod") {
         let Some(pod) = snapshot.pod(&target.namespace, &target.name) else {
@@ -199,9 +199,15 @@ pub(crate) fn evaluation(
         };
         let node = pod.node.as_deref();
         parts.extend(node.and_then(|node| state.devices.evaluate(node, pod)));
-        parts.push(compliance::of_pod(state, snapshot, pod, &request));
+        let evaluation = compliance::of_pod(state, snapshot, pod, &request);
+        match compliance::has_gpus(state, pod) {
+            true => parts.push(evaluation),
+            false => without_gpus.push(evaluation),
+        }
         parts.extend(use_compliance::of_pod(state, pod, now));
     }
+    // The first of the worst counts.
+    parts.extend(without_gpus);
     let worst = compliance::worst(parts);
     Ok(worst.unwrap_or_else(|| Evaluation::compliant("no pod is among the targets")))
 }

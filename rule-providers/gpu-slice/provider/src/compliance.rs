@@ -24,6 +24,16 @@ use crate::{
     state::State,
 };
 
+/// Returns whether the pod requests or holds cards: the evaluation of a target without any must not
+/// stand for its binding.
+pub(crate) fn has_gpus(state: &State, pod: &Pod) -> bool {
+    let node = pod.node.as_deref().unwrap_or_default();
+    let entry = state.inventory.nodes.get(node);
+    let own = |(resource, wanted): (&str, i64)| wanted > 0 && names::is_gpu(resource);
+    pod.requests.iter().any(own)
+        || entry.is_some_and(|entry| entry.inventory.assigned_cards(pod).is_some())
+}
+
 /// Returns the first of the worst evaluations; `None`: there are none.
 pub(crate) fn worst(all: Vec<Evaluation>) -> Option<Evaluation> {
     let worst = Compliance::aggregate(all.iter().map(|e| e.compliance));
@@ -169,12 +179,14 @@ fn of_resources(
     request: &GpuRequest,
 ) -> Evaluation {
     let requests = pod.requests.iter();
+    let mut met = format!("pod {} requests no GPU", pod.name);
     for (resource, wanted) in requests.filter(|(r, wanted)| *wanted > 0 && names::is_gpu(r)) {
         let has = snapshot
             .node(node)
             .map_or(0, |n| n.allocatable.milli(resource));
         // The pod's claim has the devices of the resource.
         if has == 0 && state.devices.serves(resource) {
+            met = format!("node {node}: a claim has the pod's {resource}");
             continue;
         }
         let pods = snapshot.pods_on(node).iter();
@@ -183,12 +195,13 @@ fn of_resources(
         let own = seniority(pod);
         let mut before: Vec<&Arc<Pod>> = holders.clone().filter(|p| seniority(p) < own).collect();
         let others = before.iter().fold(0, |total, p| sum(total, p));
-        if others.saturating_add(wanted) <= has {
-            continue;
-        }
         let used = holders.fold(0, sum);
         let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
         let mut reason = format!("node {node} offers {resource} {offers} and its pods hold {hold}");
+        if others.saturating_add(wanted) <= has {
+            met = reason;
+            continue;
+        }
         if !before.is_empty() {
             before.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
             let names = before.iter().map(|p| key(&p.namespace, &p.name));
@@ -205,7 +218,7 @@ fn of_resources(
         };
         return apply_limit(request, pool, &left, reason);
     }
-    Evaluation::compliant(format!("node {node} offers what its pods hold"))
+    Evaluation::compliant(met)
 }
 
 /// Returns the thousandths of cards that units of the pool's resource stand for.

@@ -216,8 +216,7 @@ impl Bandwidth {
         let Some((left, by, a, b)) = worst else {
             return Ok(Evaluation::compliant("all on the same node"));
         };
-        let mut reason = String::new();
-        push_bits(&mut reason, left);
+        let mut reason = rates.compare(left);
         let (by, node) = match by {
             Bottleneck::NodeNic => (format!("the NIC of {a}"), Some(a)),
             Bottleneck::PeerNic => (format!("the NIC of {b}"), Some(b)),
@@ -232,9 +231,10 @@ impl Bandwidth {
         }
         // A transfer competes with the binding's own traffic, so it gives no Violation.
         if let Some((bits, a, b)) = carried.filter(|c| c.0 < rates.wanted && left >= rates.wanted) {
-            let mut reason = "a transfer carried ".to_owned();
-            push_bits(&mut reason, bits);
-            _ = write!(reason, " between {a} and {b}, next to other traffic");
+            let reason = format!(
+                "a transfer carried {} between {a} and {b}, next to other traffic",
+                rates.compare(bits)
+            );
             return Ok(Evaluation::new(Compliance::Limit, reason));
         }
         let level = if left >= rates.wanted {

@@ -12,7 +12,7 @@ use super::{
     pair_state::{PairRule, PairStates, Quantity},
 };
 use crate::{
-    format::{micros, show_micros},
+    format::micros,
     location::{each_two, location},
     measurement::{Measurement, RttStats},
     network::Network,
@@ -105,7 +105,7 @@ pub(crate) async fn evaluate(
     let (a, b) = (pair.a, pair.b);
     Ok(match worst {
         PairEvaluation::Level(level, micros, basis) => {
-            let mut reason = format!("{} between {a} and {b}, {basis}", show_micros(micros));
+            let mut reason = format!("{} between {a} and {b}, {basis}", bounds.compare(micros));
             if matches!(&pair.measurement, Measurement::Fresh(s) if s.connect) {
                 reason += " by TCP connect";
             }
@@ -118,6 +118,9 @@ pub(crate) async fn evaluate(
                     2 => ", two windows so far",
                     _ => "",
                 };
+            }
+            if bounds.level(micros) < level {
+                reason += ", not yet better by a tenth";
             }
             if matches!(&pair.measurement, Measurement::Fresh(s) if s.asymmetric) {
                 reason += ", the directions differ by over 20 %";

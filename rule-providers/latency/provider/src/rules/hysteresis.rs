@@ -4,7 +4,7 @@
 
 use tautline_sdk::{Compliance, ProviderError, Rule};
 
-use crate::format::micros;
+use crate::format::{micros, show_micros};
 
 /// The bounds of a rule in microseconds; an absent bound always holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +23,26 @@ impl Bounds {
 
     pub(crate) fn level(self, micros: u64) -> Compliance {
         self.scaled_level(micros, 10)
+    }
+
+    /// Returns a time against the bound that decides: "900us > 100us" beyond the limit, "40us of
+    /// 100us" within it.
+    pub(crate) fn compare(self, micros: u64) -> String {
+        let time = show_micros(micros);
+        let above = |bound: u64| micros > bound;
+        match (self.request, self.limit) {
+            (_, Some(limit)) if above(limit) => format!("{time} > {}", show_micros(limit)),
+            (Some(request), Some(limit)) if above(request) => {
+                let (request, limit) = (show_micros(request), show_micros(limit));
+                format!("{time} of {limit} (request {request})")
+            }
+            (_, Some(limit)) => format!("{time} of {}", show_micros(limit)),
+            (Some(request), None) => {
+                let sign = if above(request) { ">" } else { "of" };
+                format!("{time} {sign} the request {}", show_micros(request))
+            }
+            (None, None) => time,
+        }
     }
 
     fn scaled_level(self, micros: u64, tenths: u64) -> Compliance {
@@ -81,6 +101,25 @@ mod tests {
         request: Some(5_000),
         limit: Some(20_000),
     };
+
+    #[test]
+    fn comparison_has_the_value_and_the_bound() {
+        let of = |request, limit, micros| Bounds { request, limit }.compare(micros);
+        let limit = Some(20_000);
+        for (request, limit, micros, expected) in [
+            (None, limit, 900, "900us of 20ms"),
+            (None, limit, 20_000, "20ms of 20ms"),
+            (None, limit, 20_001, "20.001ms > 20ms"),
+            (Some(5_000), limit, 5_000, "5ms of 20ms"),
+            (Some(5_000), limit, 6_000, "6ms of 20ms (request 5ms)"),
+            (Some(5_000), limit, 31_000, "31ms > 20ms"),
+            (Some(5_000), None, 4_000, "4ms of the request 5ms"),
+            (Some(5_000), None, 6_000, "6ms > the request 5ms"),
+            (None, None, 6_000, "6ms"),
+        ] {
+            assert_eq!(of(request, limit, micros), expected);
+        }
+    }
 
     #[test]
     fn level_changes_after_three_windows_and_improves_by_a_tenth() {

@@ -165,7 +165,7 @@ async fn a_pair_without_a_figure_is_measured_before_it_is_judged() {
     let evaluation = client.evaluate(request).await.unwrap().into_inner();
     assert_eq!(
         evaluation.reason,
-        "3ms between a and c, measured, one window so far"
+        "3ms > 2ms between a and c, measured, one window so far"
     );
     assert_eq!(evaluation.compliance, 2, "Limit, until three windows agree");
     assert_eq!(answers.probes.load(Ordering::SeqCst), 1);

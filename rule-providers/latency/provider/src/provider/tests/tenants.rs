@@ -149,7 +149,7 @@ async fn a_table_counts_for_its_own_namespace_only() {
     assert_eq!(own[0], "1  1us to b1, configured");
     assert_eq!(own[3], "-1 OverLimit 900ms to b1 > 20ms");
     let own = judged(&provider, ["evil"; 2], "latency").await;
-    let reason = "1us between a1 and b1, configured".to_owned();
+    let reason = "1us of 20ms between a1 and b1, configured".to_owned();
     assert_eq!(own, (Compliance::Compliant, reason));
     let own = costs(&provider, "evil", "bandwidth").await;
     assert!(own[0].starts_with("-1 TooLittle 0 bit/s left to b1, by the table"));
@@ -175,7 +175,7 @@ async fn a_trusted_namespace_counts_for_all_and_star_trusts_all() {
             assert!(got[0].contains("by the table"), "{got:?}");
         }
         let got = judged(&provider, ["shop", "evil"], "latency").await;
-        assert_eq!(got.1, "4ms between a1 and b1, configured");
+        assert_eq!(got.1, "4ms of 20ms between a1 and b1, configured");
         let pair = PairReport::of(&provider, "a1", "b1").unwrap();
         assert_eq!(pair.effective.basis, Basis::Configured);
     }
@@ -205,7 +205,7 @@ async fn tenant_table_does_not_stop_measurements_for_others() {
     offer_with_rule(&provider, "bank");
     let (_, reason) = judged(&provider, ["bank"; 2], "latency").await;
     assert!(
-        reason.starts_with("7ms between a1 and b1, measured"),
+        reason.starts_with("7ms of 20ms (request 5ms) between a1 and b1, measured"),
         "{reason}"
     );
     assert_eq!(provider.network.demand.lock().pairs(0).count(), 1);

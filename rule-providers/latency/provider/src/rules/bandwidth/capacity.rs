@@ -14,6 +14,29 @@ pub(super) struct RequestedRates {
     pub least: Option<u64>,
 }
 
+impl RequestedRates {
+    /// Returns a rate against the bound that decides: "2 Gbit/s < 3 Gbit/s" below the limit, "10
+    /// Gbit/s >= 3 Gbit/s" otherwise.
+    pub(super) fn compare(self, bits: u64) -> String {
+        let show = |bits| {
+            let mut out = String::new();
+            push_bits(&mut out, bits);
+            out
+        };
+        let (rate, wanted) = (show(bits), show(self.wanted));
+        match self.least {
+            Some(least) if bits < least => format!("{rate} < {}", show(least)),
+            Some(least) if bits < self.wanted => {
+                format!("{rate} >= {} (request {wanted})", show(least))
+            }
+            Some(least) => format!("{rate} >= {}", show(least)),
+            None if self.wanted == 0 => rate,
+            None if bits < self.wanted => format!("{rate} < the request {wanted}"),
+            None => format!("{rate} >= the request {wanted}"),
+        }
+    }
+}
+
 pub(super) fn requested_rates(rule: &Rule) -> Result<RequestedRates, ProviderError> {
     let read = |field, text| {
         let bad = |e| ProviderError::BadRule(format!("rule {:?}, {field}: {e}", rule.name));

@@ -159,25 +159,29 @@ fn reservations_of_others_count_and_its_own_do_not() {
         check(&provider, &pair, own()),
         (
             Compliance::Compliant,
-            "10 Gbit/s for it between a1 and b1, by the NIC of a1".to_owned()
+            "10 Gbit/s >= 3 Gbit/s for it between a1 and b1, by the NIC of a1".to_owned()
         )
     );
     // A second server of the same offer, then one that asks for more than there is.
     apply(&provider, [pod("web-1", "web", Some("a1"))]);
     let two = check(&provider, &["web-1", "db-0"], own());
     assert_eq!(two.0, Compliance::Compliant);
-    assert!(two.1.starts_with("6 Gbit/s for it"), "{two:?}");
+    assert!(two.1.starts_with("6 Gbit/s >= 3 Gbit/s for it"), "{two:?}");
     apply(&provider, [pod("web-2", "web", Some("a1"))]);
     let third = ["web-2", "db-0"];
     let violation = check(&provider, &third, own());
     assert_eq!(violation.0, Compliance::Violation);
     assert_eq!(
         violation.1,
-        "2 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
+        "2 Gbit/s < 3 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
     );
-    for limit in ["1G", ""] {
+    for (limit, expected) in [
+        ("1G", "2 Gbit/s >= 1 Gbit/s (request 4 Gbit/s) for it"),
+        ("", "2 Gbit/s < the request 4 Gbit/s for it"),
+    ] {
         let limit = check(&provider, &third, rule("4G", limit));
         assert_eq!(limit.0, Compliance::Limit);
+        assert!(limit.1.starts_with(expected), "{limit:?}");
     }
     assert_eq!(check(&provider, &pair, own()).0, Compliance::Compliant);
 }
@@ -219,7 +223,7 @@ fn later_reservations_of_others_take_nothing_from_a_holder() {
         holder,
         (
             Compliance::Compliant,
-            "10 Gbit/s for it between a1 and b1, by the NIC of a1".to_owned()
+            "10 Gbit/s >= 4 Gbit/s for it between a1 and b1, by the NIC of a1".to_owned()
         )
     );
     let targets = ["web-0", "db-0"].map(|t| (t.to_owned(), Reference::pod("attack", t)));
@@ -233,7 +237,7 @@ fn later_reservations_of_others_take_nothing_from_a_holder() {
     assert_eq!(intruder.compliance, Compliance::Violation);
     assert_eq!(
         intruder.reason,
-        "6 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
+        "6 Gbit/s < 9 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
     );
 }
 
@@ -253,7 +257,8 @@ async fn slow_transfer_gives_limit() {
     loop {
         let got = check(&provider, &["x", "y"], rule("1G", "1G"));
         if got.0 == Compliance::Limit {
-            let reason = "a transfer carried 400 Mbit/s between a1 and b1, next to other traffic";
+            let reason =
+                "a transfer carried 400 Mbit/s < 1 Gbit/s between a1 and b1, next to other traffic";
             assert_eq!(got.1, reason);
             break;
         }

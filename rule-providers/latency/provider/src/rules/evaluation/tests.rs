@@ -77,7 +77,10 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
     network.set("b", "c", fresh([1_500; 3]));
     assert_eq!(
         check(&provider, "latency", &all).await,
-        result(Compliance::Limit, "2ms between a and c, measured")
+        result(
+            Compliance::Limit,
+            "2ms of 4ms (request 1ms) between a and c, measured"
+        )
     );
     let since = Duration::from_secs(9);
     network.set(
@@ -121,7 +124,7 @@ async fn estimates_do_not_count_and_probes_do() {
     a.finds("b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        result(Compliance::Violation, "5ms between a and b, measured")
+        result(Compliance::Violation, "5ms > 4ms between a and b, measured")
     );
 }
 
@@ -165,7 +168,10 @@ async fn level_is_stable_and_a_moved_pod_starts_without_one() {
     network.store.apply(pod("y", "c"));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        result(Compliance::Compliant, "950us between a and c, measured")
+        result(
+            Compliance::Compliant,
+            "950us of 4ms between a and c, measured"
+        )
     );
     network.store.apply(pod("y", "b"));
     assert_eq!(level([900; 3]).await, Compliance::Compliant);
@@ -197,7 +203,7 @@ async fn reason_names_tcp_connects() {
         check(&provider, "latency", &["x", "y"]).await,
         result(
             Compliance::Compliant,
-            "900us between a and b, measured by TCP connect"
+            "900us of 4ms between a and b, measured by TCP connect"
         )
     );
 }
@@ -215,13 +221,13 @@ async fn one_window_gives_no_violation() {
         check(&provider, "latency", &["x", "y"]).await,
         result(
             Compliance::Limit,
-            "5ms between a and b, measured, one window so far"
+            "5ms > 4ms between a and b, measured, one window so far"
         )
     );
     network.set("a", "b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        result(Compliance::Violation, "5ms between a and b, measured")
+        result(Compliance::Violation, "5ms > 4ms between a and b, measured")
     );
 }
 
@@ -234,7 +240,10 @@ async fn table_comes_before_measurements() {
     provider.set_table(table);
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        result(Compliance::Limit, "3ms between a and b, configured")
+        result(
+            Compliance::Limit,
+            "3ms of 4ms (request 1ms) between a and b, configured"
+        )
     );
 }
 
@@ -260,7 +269,7 @@ async fn jitter_needs_samples() {
         check(&provider, "jitter", &["x", "y"]).await,
         result(
             Compliance::Limit,
-            "1.5ms between a and b, measured, the directions differ by over 20 %"
+            "1.5ms of 4ms (request 1ms) between a and b, measured, the directions differ by over 20 %"
         )
     );
 }
