@@ -16,21 +16,23 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
+use crate::cluster_fault::{ApiServerAddress, NoAnswer};
+
 const NOTICE_AFTER: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(crate) struct TimeoutLayer {
-    url: Arc<str>,
+    address: ApiServerAddress,
     /// True once the user has got the notice, which is one for all requests.
     noticed: Arc<AtomicBool>,
     mention: fn(&str),
 }
 
 impl TimeoutLayer {
-    pub(crate) fn new(url: &str) -> Self {
+    pub(crate) fn new(address: ApiServerAddress) -> Self {
         Self {
-            url: url.into(),
+            address,
             noticed: Arc::default(),
             mention: |line| note!("{line}"),
         }
@@ -38,11 +40,22 @@ impl TimeoutLayer {
 
     fn notice(&self) {
         if !self.noticed.swap(true, Ordering::Relaxed) {
-            let (url, seconds) = (&self.url, NOTICE_AFTER.as_secs());
+            let (url, seconds) = (&self.address.url, NOTICE_AFTER.as_secs());
             (self.mention)(&format!(
                 "the API server at {url} has not answered for {seconds} s; still waiting"
             ));
         }
+    }
+}
+
+impl TimeoutLayer {
+    /// Returns an error with its fix. The client library's own errors, such as those of a
+    /// credential plugin, stay as they are.
+    fn explain(&self, error: BoxError) -> BoxError {
+        if error.is::<kube::Error>() {
+            return error;
+        }
+        self.address.no_answer(&error).into()
     }
 }
 
@@ -85,18 +98,18 @@ where
         let (call, patience) = (self.inner.call(request), self.patience.clone());
         Box::pin(async move {
             if is_watch {
-                return call.await;
+                return call.await.map_err(|e| patience.explain(e));
             }
             let mut call = std::pin::pin!(call);
             if let Ok(answer) = tokio::time::timeout(NOTICE_AFTER, call.as_mut()).await {
-                return answer;
+                return answer.map_err(|e| patience.explain(e));
             }
             patience.notice();
             let answer = tokio::time::timeout(DEADLINE - NOTICE_AFTER, call).await;
-            answer.unwrap_or_else(|_| {
-                let seconds = DEADLINE.as_secs();
-                Err(format!("no answer from {} within {seconds} s", patience.url).into())
-            })
+            match answer {
+                Ok(answer) => answer.map_err(|e| patience.explain(e)),
+                Err(_) => Err(NoAnswer::silent(&patience.address, DEADLINE.as_secs()).into()),
+            }
         })
     }
 }
@@ -116,7 +129,8 @@ mod tests {
             sleep(delay).await;
             Ok::<_, BoxError>(Response::new(()))
         });
-        let mut patience = TimeoutLayer::new("http://here");
+        let config = kube::Config::new("http://here".parse().unwrap());
+        let mut patience = TimeoutLayer::new(ApiServerAddress::of(&config));
         patience.mention = |line| {
             assert!(
                 line.starts_with("the API server at http://here has not"),
@@ -149,7 +163,11 @@ mod tests {
             .await
             .unwrap_err()
             .to_string();
-        assert_eq!(error, "no answer from http://here within 15 s");
+        assert_eq!(
+            error,
+            "no answer from http://here within 15 s; is the cluster up, and is it the one that \
+             --kubeconfig and --context name?"
+        );
         assert_eq!(start.elapsed(), DEADLINE);
     }
 }

@@ -8,6 +8,7 @@ use tautline_runtime::cluster::Cluster;
 
 use crate::{
     api_timeout::TimeoutLayer,
+    cluster_fault::{ApiServerAddress, without_client},
     kubeconfig::{Kubeconfigs, environment_proxy},
 };
 
@@ -27,10 +28,11 @@ impl ClusterArgs {
     /// notice when the API server does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = self.config()?;
-        let patience = TimeoutLayer::new(&config.cluster_url.to_string());
-        Ok(ClientBuilder::try_from(config)?
-            .with_layer(&patience)
-            .build())
+        let patience = TimeoutLayer::new(ApiServerAddress::of(&config));
+        let plugin = config.auth_info.exec.clone();
+        let builder = ClientBuilder::try_from(config);
+        let builder = builder.map_err(|error| without_client(error, plugin.as_ref()))?;
+        Ok(builder.with_layer(&patience).build())
     }
 
     /// Makes the connection of a server with deadlines and retries of its own: 429 is also the
@@ -38,11 +40,11 @@ impl ClusterArgs {
     pub(crate) async fn without_retries(&self) -> Result<Cluster> {
         let mut config = self.config()?;
         config.default_retry = false;
-        Ok(Cluster::new(config)?)
+        cluster(config)
     }
 
     pub(crate) async fn with_retries(&self) -> Result<Cluster> {
-        Ok(Cluster::new(self.config()?)?)
+        cluster(self.config()?)
     }
 
     /// Returns the name of the context, or the API server's address.
@@ -72,6 +74,11 @@ impl ClusterArgs {
                     config.proxy_url = environment_proxy(&config.cluster_url)?;
                     return Ok(config);
                 }
+                Err(_) if !files.missing.is_empty() => bail!(
+                    "no cluster: {} named by KUBECONFIG does not exist; correct the path, or name \
+                     a kubeconfig with --kubeconfig FILE",
+                    files.missing_paths()
+                ),
                 Err(error) if files.is_empty() => bail!(
                     "no cluster: neither a kubeconfig nor a pod's account was found ({error}); name \
                      a kubeconfig with --kubeconfig FILE or KUBECONFIG"
@@ -85,4 +92,9 @@ impl ClusterArgs {
             files.paths()
         )
     }
+}
+
+fn cluster(config: Config) -> Result<Cluster> {
+    let plugin = config.auth_info.exec.clone();
+    Cluster::new(config).map_err(|error| without_client(error, plugin.as_ref()))
 }

@@ -1,6 +1,6 @@
 //! Reads from a cluster: in pages, with a deadline, and with errors that name the fix.
 
-use std::{error::Error, fmt::Debug, future::Future, time::Duration};
+use std::{fmt::Debug, future::Future, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use kube::{
@@ -11,7 +11,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tautline_api::manifest::Item;
 
-use crate::{program_name, scope::Scope};
+pub(crate) use crate::cluster_fault::cause;
+use crate::{cluster_fault, program_name, scope::Scope};
 
 /// The deadline of one page.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -56,6 +57,22 @@ where
     let list = pages(&api, params).await;
     let list = list.map_err(|e| explain_error::<K>(e, &Scope::All))?;
     Ok(list.into_iter().map(|o| item(Box::new(o))).collect())
+}
+
+/// Lists objects as [`items`] does; the list is empty if the cluster does not serve the kind.
+pub(crate) async fn items_if_known<K>(
+    client: &Client,
+    params: ListParams,
+    item: fn(Box<K>) -> Item,
+) -> Result<Vec<Item>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    match pages(&Api::<K>::all(client.clone()), params).await {
+        Ok(list) => Ok(list.into_iter().map(|o| item(Box::new(o))).collect()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(explain_error::<K>(error, &Scope::All)),
+    }
 }
 
 async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<DynamicObject>> {
@@ -154,50 +171,34 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::
         })
 }
 
+/// The groups of Tautline's kinds.
+const OWN_GROUPS: [&str; 2] = ["constraint.ciena.com", "tautline.io"];
+
 fn explain_error<K: Resource<DynamicType = ()>>(
     error: kube::Error,
     scope: &Scope,
 ) -> anyhow::Error {
-    let plural = K::plural(&());
+    let (plural, version) = (K::plural(&()), K::api_version(&()));
     let code = match &error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
+        kube::Error::Api(status) => status.code,
+        _ => 0,
     };
-    let why = match (code, cause(&error)) {
-        (Some(404), _) => {
+    let why = match (code, &*K::group(&())) {
+        (404, group) if OWN_GROUPS.contains(&group) => {
             return anyhow!(
-                "the cluster does not know {plural} of {}: the custom resource definitions are not \
-                 installed; install them with `{} crds | kubectl apply -f -`",
-                K::api_version(&()),
+                "the cluster does not know {plural} of {version}: the custom resource definitions \
+                 are not installed; install them with `{} crds | kubectl apply -f -`",
                 program_name::current()
             );
         }
-        (Some(401), why) => format!(
-            "the cluster does not take these credentials ({why}); renew those of the kubeconfig's \
-             context, or choose another with --context"
-        ),
-        (Some(403), why) => {
-            format!("{why}; ask for a role with the verbs get, list and watch on them")
+        (404, group) if !group.is_empty() => {
+            return anyhow!("the cluster does not know {plural} of {version}");
         }
-        (Some(_), why) => why,
-        (None, why) => format!(
-            "{why}; is the cluster up, and is it the one that --kubeconfig and --context name?"
+        (403, _) => format!(
+            "{}; ask for a role with the verbs get, list and watch on them",
+            cause(&error)
         ),
+        _ => cluster_fault::explain(&error),
     };
     anyhow!("{plural} in {scope} cannot be read: {why}")
-}
-
-/// Returns the text of the innermost cause.
-pub(crate) fn cause(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        return match status.message.as_str() {
-            "" => format!("code {}", status.code),
-            message => message.to_owned(),
-        };
-    }
-    let mut inner: &dyn Error = error;
-    while let Some(next) = inner.source() {
-        inner = next;
-    }
-    inner.to_string()
 }

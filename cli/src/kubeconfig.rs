@@ -19,7 +19,11 @@ use tautline_runtime::input_files::InputFiles;
 
 /// The kubeconfig files. If several have an entry of the same name, the first one counts.
 #[derive(Debug, Default)]
-pub(crate) struct Kubeconfigs(Vec<(PathBuf, Value)>);
+pub(crate) struct Kubeconfigs {
+    files: Vec<(PathBuf, Value)>,
+    /// The files of `KUBECONFIG` that do not exist, if no file does.
+    pub(crate) missing: Vec<PathBuf>,
+}
 
 impl Kubeconfigs {
     /// Reads this file, which must exist; else the files of `KUBECONFIG` that exist, else
@@ -31,11 +35,16 @@ impl Kubeconfigs {
         let list = std::env::var_os("KUBECONFIG").unwrap_or_default();
         let listed = std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty());
         let mut paths: Vec<PathBuf> = listed.collect();
+        let named = paths.clone();
         if paths.is_empty() {
             paths.extend(std::env::home_dir().map(|home| home.join(".kube/config")));
         }
         paths.retain(|path| path.exists());
-        Self::of(&paths)
+        let mut read = Self::of(&paths)?;
+        if paths.is_empty() {
+            read.missing = named;
+        }
+        Ok(read)
     }
 
     fn of(paths: &[PathBuf]) -> Result<Self> {
@@ -49,13 +58,16 @@ impl Kubeconfigs {
             let value = read(path).with_context(|| format!("kubeconfig {}", path.display()))?;
             Ok((path.clone(), value))
         };
-        Ok(Self(paths.iter().map(file).collect::<Result<_>>()?))
+        Ok(Self {
+            files: paths.iter().map(file).collect::<Result<_>>()?,
+            missing: Vec::new(),
+        })
     }
 
     /// Returns the name of the context that is used; `None` if no file sets one.
     pub(crate) fn current_context(&self) -> Option<&str> {
         let set = self
-            .0
+            .files
             .iter()
             .filter_map(|(_, file)| file["current-context"].as_str());
         set.map(str::trim).find(|name| !name.is_empty())
@@ -115,11 +127,14 @@ impl Kubeconfigs {
                 .map(|entry| entry[kind].clone())
         };
         let found = self
-            .0
+            .files
             .iter()
             .find_map(|(path, file)| Some((path, of(file)?)));
         let Some((path, value)) = found else {
-            let all = self.0.iter().flat_map(|(_, file)| file[&list].as_array());
+            let all = self
+                .files
+                .iter()
+                .flat_map(|(_, file)| file[&list].as_array());
             let all: Vec<&str> = all.flatten().filter_map(|e| e["name"].as_str()).collect();
             bail!(
                 "kubeconfig {}: {list}: there is none of the name {:?}; correct the name, or \
@@ -143,15 +158,24 @@ impl Kubeconfigs {
 
     /// Returns the paths of the files, for errors.
     pub(crate) fn paths(&self) -> String {
-        let paths = self.0.iter().map(|(path, _)| path.display().to_string());
-        paths.collect::<Vec<_>>().join(", ")
+        list(self.files.iter().map(|(path, _)| path))
+    }
+
+    /// Returns the paths of the files that do not exist.
+    pub(crate) fn missing_paths(&self) -> String {
+        list(self.missing.iter())
     }
 
     /// Returns whether there is no context to choose.
     pub(crate) fn is_empty(&self) -> bool {
-        let mut contexts = self.0.iter().map(|(_, file)| &file["contexts"]);
+        let mut contexts = self.files.iter().map(|(_, file)| &file["contexts"]);
         contexts.all(|list| list.as_array().is_none_or(Vec::is_empty))
     }
+}
+
+fn list<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> String {
+    let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+    paths.join(", ")
 }
 
 /// A context, cluster or user of a file.

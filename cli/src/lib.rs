@@ -14,6 +14,7 @@ mod bindings;
 mod check;
 mod choice_arg;
 mod cluster;
+mod cluster_fault;
 mod completion;
 mod conformance;
 mod controller;
@@ -61,7 +62,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tautline_api::display::age;
 use tautline_runtime::{
     admin::Readiness,
-    error_text::error_text,
     limits,
     tasks::{self, Tasks},
     telemetry::{self, LogFormat},
@@ -167,7 +167,10 @@ impl Cli {
             // `watch`.
             (
                 None,
-                Command::Get(_)
+                Command::Demo(_)
+                | Command::Plan(_)
+                | Command::Explain(_)
+                | Command::Get(_)
                 | Command::Describe(_)
                 | Command::Doctor(_)
                 | Command::Version(_)
@@ -238,7 +241,7 @@ async fn run_until_shutdown(
 pub fn run() -> ExitCode {
     execute(parse()).unwrap_or_else(|error| {
         // Answers of servers are quoted in errors.
-        for (i, line) in error_text(error.as_ref()).lines().enumerate() {
+        for (i, line) in cluster_fault::text(&error).lines().enumerate() {
             let label = if i == 0 { "error: " } else { "" };
             note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
         }

@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use tautline_console::source::AdminAnswer;
 use tautline_core::trust::OWN_NAMESPACE;
-use tautline_runtime::error_text::error_text;
 
 use crate::{
     cluster::ClusterArgs,
+    cluster_fault,
     http::{Http, MAX_BODY_BYTES},
     scope,
 };
@@ -95,7 +95,7 @@ pub(crate) async fn each_pod(
     for answer in join_all(calls).await {
         match answer {
             Ok(answer) => answers.push(answer),
-            Err(error) => failed.push(error_text(error.as_ref())),
+            Err(error) => failed.push(cluster_fault::text(&error)),
         }
     }
     if answers.is_empty() {

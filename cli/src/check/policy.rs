@@ -106,6 +106,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn policy(args: &Args) -> Result<Policy> {
     let file = args.file.display();
     let text = documents::text(&args.file, &mut InputFiles::default())?;
+    if text.trim().is_empty() {
+        bail!("{file}: is empty; name a ConfigMap with data[{KEY}], or {KEY} itself");
+    }
     let objects = match manifest::documents(&text) {
         Ok(objects) if objects.iter().any(|o| o.value["kind"].is_string()) => objects,
         // Only a text that is meant to be JSON gets the JSON error.

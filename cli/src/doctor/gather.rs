@@ -34,7 +34,7 @@ use super::{
     rights::{self, Right},
     workload::{Role, Workload},
 };
-use crate::{fetch, replicas};
+use crate::{cluster_fault, fetch, replicas};
 
 /// The maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
@@ -68,17 +68,10 @@ pub(crate) async fn gather(client: Client, namespace: &str) -> Result<(Cluster, 
 }
 
 fn unreachable(error: kube::Error) -> anyhow::Error {
-    let why = fetch::cause(&error);
-    match error {
-        kube::Error::Api(status) if matches!(status.code, 401 | 403) => anyhow!(
-            "the cluster does not take these credentials ({why}); renew those of the \
-             kubeconfig's context, or choose another with --context"
-        ),
-        _ => anyhow!(
-            "the API server does not answer: {why}; is the cluster up, and is it the one that \
-             --kubeconfig and --context name?"
-        ),
-    }
+    anyhow!(
+        "the API server does not answer: {}",
+        cluster_fault::explain(&error)
+    )
 }
 
 trait Kind: Resource<DynamicType = ()> + DeserializeOwned {}

@@ -18,14 +18,13 @@ use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{
     api_call::within,
     cluster::Cluster,
-    error_text::error_text,
     tasks::{self, Tasks},
 };
 use tokio::{net::TcpListener, time::timeout};
 
 use super::serve;
 use crate::{
-    fetch,
+    cluster_fault, fetch,
     replicas::{self, ReplicaArgs},
     scope::Scope,
 };
@@ -46,7 +45,9 @@ pub(super) async fn run(
     trusted: TrustedNamespaces,
 ) -> Result<()> {
     let cluster = args.cluster.with_retries().await.context(WITHOUT_CLUSTER)?;
-    reach(cluster.client()).await?;
+    reach(&args.cluster.client().await?)
+        .await
+        .context(WITHOUT_CLUSTER)?;
     let source = ClusterSource {
         client: cluster.client().clone(),
         namespace: args.tautline_namespace.clone(),
@@ -74,11 +75,8 @@ pub(super) async fn run(
 async fn reach(client: &Client) -> Result<()> {
     let answer = timeout(DEADLINE, client.apiserver_version()).await;
     match answer.map_err(|_| anyhow!("no answer within {DEADLINE:?}")) {
-        Ok(Err(kube::Error::Api(status))) if status.code != 401 => Ok(()),
-        answer => answer.and_then(|version| Ok(version?)).map(drop).context(
-            "the API server cannot be asked; is the cluster up, and is it the one that \
-             --kubeconfig and --context name? `tautline ui -f DIR` and `tautline demo --ui` need none",
-        ),
+        Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 401 | 404) => Ok(()),
+        answer => answer.and_then(|version| Ok(version?)).map(drop),
     }
 }
 
@@ -115,7 +113,7 @@ async fn watch_connection(console: &Console, cluster: &Cluster) {
 
 /// Returns the reason why the API server does not answer, if so.
 async fn lost(client: &Client) -> Option<String> {
-    let error = error_text(reach(client).await.err()?.as_ref());
+    let error = cluster_fault::text(&reach(client).await.err()?);
     Some(format!("the pages may be out of date: {error}"))
 }
 

@@ -188,9 +188,9 @@ fn silent_api_server_gives_a_notice_then_an_error() {
         let out = child.wait_with_output().unwrap();
         let error = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
-        let waits = format!("the API server at {url}/ has not answered for 3 s; still waiting");
+        let waits = format!("the API server at {url} has not answered for 3 s; still waiting");
         assert_eq!(error.matches(&waits).count(), 1, "{args:?}: {error}");
-        let gone = format!("no answer from {url}/ within 15 s");
+        let gone = format!("no answer from {url} within 15 s");
         assert!(error.contains(&gone), "{args:?}: {error}");
     }
 }

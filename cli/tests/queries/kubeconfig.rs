@@ -153,10 +153,15 @@ fn files_are_merged_and_servers_completed_as_kubectl_does() {
     let out = get(&[&missing, &first, &second], &[]);
     assert!(out.status.success(), "{}", text(&out.stderr));
 
-    for files in [vec![&*missing], vec![&*first]] {
-        let out = get(&files, &[]);
+    for (file, expected) in [
+        (&missing, "missing named by KUBECONFIG does not exist"),
+        (
+            &first,
+            "no cluster: neither a kubeconfig nor a pod's account was found",
+        ),
+    ] {
+        let out = get(&[file], &[]);
         let error = text(&out.stderr);
-        let expected = "no cluster: neither a kubeconfig nor a pod's account was found";
         assert_eq!(out.status.code(), Some(2), "{error}");
         assert!(
             error.contains(expected) && error.contains("--kubeconfig"),

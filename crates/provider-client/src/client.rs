@@ -109,7 +109,7 @@ impl ProviderClient {
     }
 
     pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
-        if self.trusts(service) {
+        if self.0.config.shows_details || self.trusts(service) {
             error
         } else {
             error.without_details(service.external_name.is_some())

@@ -35,6 +35,9 @@ pub struct ClientConfig {
     /// True if the client opens streams of costs to the providers of trusted namespaces, for pods
     /// that kube-scheduler waits for.
     pub streams: bool,
+    /// True if errors of untrusted providers have their details, for a person who runs the
+    /// providers' only client.
+    pub shows_details: bool,
     /// The TLS files for providers that require TLS.
     pub tls: ClientFiles,
 }
@@ -52,6 +55,7 @@ impl Default for ClientConfig {
             scheduler_share_percent: None,
             provider_unavailable: None,
             streams: false,
+            shows_details: false,
             tls: ClientFiles::default(),
         }
     }

@@ -23,6 +23,14 @@ pub enum InputError {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Encoding(#[from] DecodeError),
+    #[error("is a URL, which is not read; pipe it: curl -fsSL {0} | ... -f -")]
+    Url(String),
+    #[error("is a compressed archive; unpack it, and name the text in it")]
+    Archive,
+    #[error("is a binary file; name a text in YAML or JSON")]
+    Binary,
+    #[error("is UTF-16 without a byte order mark; save the file as UTF-8")]
+    Utf16WithoutMark,
     #[error("is not a regular file; name one, or - for the standard input")]
     NotRegular,
     #[error(
@@ -86,6 +94,10 @@ impl InputFiles {
         if path == Path::new(STDIN) {
             return self.read(&mut std::io::stdin().lock());
         }
+        let url = path.to_str().filter(|path| is_url(path));
+        if let Some(url) = url.filter(|_| !path.exists()) {
+            return Err(InputError::Url(url.to_owned()));
+        }
         if std::fs::metadata(path)?.file_type().is_fifo() {
             let mut pipe = self.open_pipe(path)?;
             return self.read(&mut pipe);
@@ -142,7 +154,35 @@ impl InputFiles {
             return Err(InputError::TooMuch);
         }
         self.left_bytes -= read;
+        check_is_text(&bytes)?;
         Ok(manifest::decode(bytes)?)
+    }
+}
+
+fn is_url(path: &str) -> bool {
+    ["http://", "https://"].iter().any(|s| path.starts_with(s))
+}
+
+/// The bytes at the start of a file that show whether it is a text.
+const START_BYTES: usize = 1024;
+
+/// Fails for what is clearly no text, in words that a person understands.
+fn check_is_text(bytes: &[u8]) -> Result<(), InputError> {
+    let start = bytes.get(..START_BYTES).unwrap_or(bytes);
+    match start {
+        // gzip, zip, zstd, xz
+        [0x1f, 0x8b, ..]
+        | [b'P', b'K', 3, 4, ..]
+        | [0x28, 0xb5, 0x2f, 0xfd, ..]
+        | [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(InputError::Archive),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Ok(()),
+        [0, first, 0, second, ..] | [first, 0, second, 0, ..]
+            if first.is_ascii() && second.is_ascii() && *first != 0 =>
+        {
+            Err(InputError::Utf16WithoutMark)
+        }
+        _ if start.contains(&0) => Err(InputError::Binary),
+        _ => Ok(()),
     }
 }
 
@@ -183,6 +223,29 @@ mod tests {
         assert_eq!(files.named(&file).unwrap().len(), 2 << 20);
         let together = files.named(&file).unwrap_err().to_string();
         assert!(together.contains("together"), "{together}");
+    }
+
+    #[test]
+    fn urls_and_files_that_are_no_text_have_their_own_words() {
+        let url = small().named(Path::new("https://x.example/a.yaml"));
+        assert_eq!(
+            url.unwrap_err().to_string(),
+            "is a URL, which is not read; pipe it: curl -fsSL https://x.example/a.yaml | ... -f -"
+        );
+        for (bytes, expected) in [
+            (&b"\x1f\x8b\x08\0"[..], "is a compressed archive"),
+            (b"PK\x03\x04", "is a compressed archive"),
+            (b"\x7fELF\x02\x01\x01\0", "is a binary file"),
+            (b"a.yaml\0\0\0\0", "is a binary file"),
+            (b"k\0i\0n\0", "is UTF-16 without"),
+            (b"\0k\0i\0n", "is UTF-16 without"),
+        ] {
+            let error = small().read(&mut { bytes }).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{bytes:?}: {error}");
+        }
+        for text in [&b""[..], b"a", b"kind: Pod", b"\xff\xfea\0"] {
+            small().read(&mut { text }).unwrap();
+        }
     }
 
     #[test]

@@ -143,6 +143,9 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
                 inputs.named(&path)
             };
             let text = loaded.map_err(|e| ManifestFileError::of(&path, e))?;
+            if !below.is_folder && text.trim().is_empty() {
+                return Err(ManifestFileError::of(&path, empty(&path)));
+            }
             let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
                 path: path.clone(),
                 line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
@@ -204,6 +207,14 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
         places,
         files,
     })
+}
+
+/// The message of a file without a text.
+fn empty(path: &Path) -> &'static str {
+    match path == Path::new(STDIN) {
+        true => "is empty; did the command before the pipe print anything?",
+        false => "is empty; name a file with manifests",
+    }
 }
 
 /// The findings of a file with their lines, sorted by line.
