@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::{
     local::LocalScheduler,
-    output, render,
+    output,
+    render::{self, View},
     ui::{self, LocalConsole},
 };
 
@@ -196,6 +197,6 @@ async fn step(
     };
     output::write(&format!(
         "{text}\n\n{}\n",
-        render::placement(&placement, 12)
+        render::placement(&placement, View::of_stdout(12))
     ))
 }

@@ -10,14 +10,13 @@ use tautline_api::{
     ConstraintPolicyBinding, ConstraintPolicyOffer, constraint::Compliance, display::eviction_wait,
 };
 use tautline_console::source::{AdminAnswer, Component};
-use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Record;
 
 use crate::{
-    exit_code, fetch,
+    cluster_fault, exit_code, fetch,
     output::{self, Output},
     pod_name::PodName,
-    render,
+    render::{self, View},
     replicas::ReplicaArgs,
     scope::{NamespaceArgs, Scope},
     table::plain,
@@ -83,14 +82,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             let client = cluster.client().await?;
             let read = violations(&client, namespace, name).await;
             read.unwrap_or_else(|error| {
-                note!("warning: {}", error_text(error.as_ref()));
+                note!("warning: {}", cluster_fault::text(&error));
                 String::new()
             })
         }
         _ => String::new(),
     };
     output::print(args.output, &records, |records| {
-        let records = records.iter().map(|r| render::record(r, None, 40));
+        let view = View::of_stdout(40);
+        let records = records.iter().map(|r| render::record(r, None, view));
         records.collect::<String>() + &violations
     })?;
     Ok(ExitCode::SUCCESS)

@@ -127,6 +127,7 @@ impl LocalScheduler {
             // Services are redirected to this machine.
             external_names: ExternalNames::Any,
             trusted: trusted.clone(),
+            shows_details: true,
             ..ClientConfig::default()
         };
         let extender = Extender::start(&store, providers, 2 * CALL_DEADLINE, tasks).await?;
@@ -259,6 +260,9 @@ impl LocalScheduler {
     }
 
     fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {
+        if self.node_count() == 0 {
+            return "there are no nodes".to_owned();
+        }
         let by_rules = ["failedNodes", "failedAndUnresolvableNodes"]
             .iter()
             .flat_map(|key| answer[key].as_object().into_iter().flatten())

@@ -1,33 +1,32 @@
 //! Implements `tautline plan`, which shows where the pending pods of manifests or of a cluster
 //! would go, and why.
 
-use std::process::ExitCode;
+mod additions;
+mod changes;
+mod cluster;
+mod document;
+mod summary;
 
-use anyhow::Result;
-use k8s_openapi::api::{
-    core::v1::{ConfigMap, Namespace, Node, Pod, Service},
-    discovery::v1::EndpointSlice,
-    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
-};
-use kube::{Client, api::ListParams};
-use tautline_api::{
-    ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
-};
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
 use tautline_core::trust::OWN_NAMESPACE;
-use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 use tautline_runtime::manifest_files::Manifests;
 
 use crate::{
     cluster::ClusterArgs,
     exit_code,
-    fetch::items,
-    local::LocalScheduler,
+    local::{LocalScheduler, Placement},
     manifests::{ManifestArgs, find_pod, pod_namespace},
     output::{self, Output},
     pod_name::PodName,
     provider_args::TrustArgs,
-    render, scope,
+    render::{self, View},
+    scope,
 };
+use changes::{Changes, SavedPlan, Scope};
+use document::Plan;
 
 #[derive(clap::Args)]
 #[command(
@@ -38,12 +37,26 @@ use crate::{
     select nothing or name a missing policy, rules without a Service, values that a built-in provider\n\
     refuses.\n\n\
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
+    Exit code 1: a pod stays pending, or with --fail-on moved: a pod has lost the node that the saved\n\
+    plan of --compare has.\n\n\
     Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
+    kubectl get nodes,services -A -o yaml >nodes.yaml\n  \
+    tautline plan -f DIR --nodes nodes.yaml --assume-providers\n  \
+    tautline plan -f DIR -o yaml >plan.yaml\n  \
+    tautline plan -f DIR --compare plan.yaml --fail-on moved\n  \
     kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     manifests: ManifestArgs,
+    /// Nodes, Services and bound pods of a cluster in a file, for manifests without them; may be
+    /// given several times
+    #[arg(long, value_name = "FILE", requires = "file")]
+    nodes: Vec<PathBuf>,
+    /// Plan as if the chart's providers of latency and gpu-slice were installed, with their
+    /// Services
+    #[arg(long)]
+    assume_providers: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -57,52 +70,109 @@ pub(crate) struct Args {
     pod: Option<PodName>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// With the times of the decisions in JSON and YAML, which differ from run to run
+    #[arg(long)]
+    timings: bool,
+    /// A plan saved with -o yaml or -o json: show what has changed since
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// When to exit with 1
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        default_value = "pending"
+    )]
+    fail_on: Vec<FailOn>,
     /// Maximum number of nodes to show for each pod
-    #[arg(long, default_value_t = 20)]
-    nodes: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// A pod stays pending
+    Pending,
+    /// A pod has lost the node that it has in the plan of --compare
+    Moved,
+}
+
+/// What is planned.
+struct Input {
+    manifests: Manifests,
+    /// The namespace of a pod that names none.
+    namespace: String,
+    /// The warnings about the cluster, which have been shown.
+    warnings: Vec<String>,
+}
+
+impl Args {
+    async fn input(&self) -> Result<Input> {
+        if let Some(mut manifests) = self.manifests.load()? {
+            additions::add_nodes(&mut manifests, &self.nodes)?;
+            return Ok(Input {
+                manifests,
+                namespace: "default".to_owned(),
+                warnings: Vec::new(),
+            });
+        }
+        let client = self.cluster.client().await?;
+        let namespace = client.default_namespace().to_owned();
+        let (items, warnings) = cluster::read(&client).await?;
+        for warning in &warnings {
+            note!("warning: {warning}");
+        }
+        Ok(Input {
+            manifests: Manifests::from_items(items),
+            namespace,
+            warnings,
+        })
+    }
+
+    fn fails(&self, placements: &[Placement], changes: Option<&Changes>) -> bool {
+        self.fail_on.iter().any(|what| match what {
+            FailOn::Pending => placements.iter().any(|p| p.node.is_none()),
+            FailOn::Moved => changes.is_some_and(Changes::has_moves),
+        })
+    }
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let saved = args.compare.as_deref().map(SavedPlan::read).transpose()?;
+    if saved.is_none() && args.fail_on.contains(&FailOn::Moved) {
+        bail!("--fail-on moved needs --compare FILE, a plan saved with -o yaml or -o json");
+    }
     let named = match &args.pod {
         Some(pod) => pod.namespace(args.namespace.as_deref())?,
         None => args.namespace.as_deref(),
     };
-    let (mut manifests, default_namespace) = match args.manifests.load()? {
-        Some(manifests) => (manifests, "default".to_owned()),
-        None => {
-            let client = args.cluster.client().await?;
-            let namespace = client.default_namespace().to_owned();
-            let items = read_cluster(&client).await?;
-            (Manifests::from_items(items), namespace)
-        }
-    };
+    let mut input = args.input().await?;
+    let manifests = &mut input.manifests;
     let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);
+    if args.assume_providers {
+        additions::add_providers(&mut manifests.items, &trusted);
+    }
     let local = LocalScheduler::start(&manifests.items, trusted).await?;
     if args.manifests.is_given() {
         let faults = local.rule_faults(&manifests.items).await;
         manifests.warn(faults);
-        args.manifests.judge(&manifests)?;
+        args.manifests.judge(manifests)?;
     }
-    let wanted = match &args.pod {
-        None => None,
-        Some(pod) => match find_pod(
-            &manifests.items,
-            named.unwrap_or(&default_namespace),
-            &pod.name,
-        ) {
-            Ok(pod) => Some(pod),
-            Err(absent) => {
-                note!("error: {absent}");
-                return Ok(exit_code(false));
-            }
-        },
-    };
-    let pods = match wanted {
-        Some(pod) => vec![pod],
+    let pods = match &args.pod {
         None => {
             let mut pending = local.pending.clone();
             pending.retain(|p| named.is_none_or(|wanted| pod_namespace(p) == wanted));
             pending
+        }
+        Some(pod) => {
+            let namespace = named.unwrap_or(&input.namespace);
+            match find_pod(&manifests.items, namespace, &pod.name) {
+                Ok(pod) => vec![pod],
+                Err(absent) => {
+                    note!("error: {absent}");
+                    return Ok(exit_code(false));
+                }
+            }
         }
     };
     if pods.is_empty() {
@@ -113,38 +183,40 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     for pod in &pods {
         placements.push(local.place(pod).await?);
     }
+    let node_count = local.node_count();
     local.stop().await;
-    output::print(args.output, &placements, |list| {
-        let texts: Vec<String> = list
-            .iter()
-            .map(|p| render::placement(p, args.nodes))
-            .collect();
-        texts.join("\n")
-    })?;
-    Ok(exit_code(placements.iter().all(|p| p.node.is_some())))
+    additions::hint(&args, node_count, &placements);
+
+    let scope = Scope {
+        namespace: args
+            .pod
+            .as_ref()
+            .map_or(named, |_| Some(named.unwrap_or(&input.namespace))),
+        pod: args.pod.as_ref().map(|pod| pod.name.as_str()),
+    };
+    let changes = saved.map(|saved| saved.changes(&placements, scope));
+    let fails = args.fails(&placements, changes.as_ref());
+    if let (Some(changes), true) = (&changes, args.output != Output::Table) {
+        changes.lines().for_each(|line| note!("{line}"));
+    }
+    let warnings = manifests.warnings.iter().map(ToString::to_string);
+    let mut plan = Plan::new(node_count, &placements, args.timings)?;
+    plan.warnings = warnings.chain(input.warnings).collect();
+    plan.changes = changes;
+    output::print(args.output, &plan, |plan| text(&args, &placements, plan))?;
+    Ok(exit_code(!fails))
 }
 
-async fn read_cluster(c: &Client) -> Result<Vec<Item>> {
-    let all = ListParams::default;
-    let mut found = items::<Node>(c, all(), Item::Node).await?;
-    found.extend(items::<Namespace>(c, all(), Item::Namespace).await?);
-    found.extend(items::<Pod>(c, all(), Item::Pod).await?);
-    found.extend(items::<Service>(c, all(), Item::Service).await?);
-    found.extend(items::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);
-    found.extend(items::<ConstraintPolicy>(c, all(), Item::Policy).await?);
-    found.extend(items::<ConstraintPolicyOffer>(c, all(), Item::Offer).await?);
-    for label in [TABLE_LABEL, BANDWIDTH_TABLE_LABEL] {
-        let tables = all().labels(&format!("{label}=enabled"));
-        found.extend(items::<ConfigMap>(c, tables, Item::ConfigMap).await?);
+fn text(args: &Args, placements: &[Placement], plan: &Plan<'_>) -> String {
+    let view = View::of_stdout(args.rows);
+    let mut parts: Vec<String> = Vec::new();
+    // Without nodes every pod has the same answer, which the hint gives.
+    if plan.summary.nodes > 0 {
+        parts.extend(placements.iter().map(|p| render::placement(p, view)));
     }
-    // DRA is optional in a cluster, as are the kinds of scripts.
-    let optional = [
-        items::<DeviceClass>(c, all(), Item::DeviceClass).await,
-        items::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
-        items::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
-        items::<CostProvider>(c, all(), Item::CostProvider).await,
-        items::<RuleProvider>(c, all(), Item::RuleProvider).await,
-    ];
-    found.extend(optional.into_iter().flatten().flatten());
-    Ok(found)
+    parts.extend(summary::text(placements, view));
+    if let (Some(changes), Some(file)) = (&plan.changes, &args.compare) {
+        parts.push(changes.text(&file.display().to_string()));
+    }
+    parts.join("\n")
 }

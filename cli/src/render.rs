@@ -8,13 +8,59 @@ use tautline_scheduler_extender::explain::{
     AnswerRecord, CostRecord, NodeRecord, PodNow, Record, RuleRecord,
 };
 
-use crate::{local::Placement, table::plain};
+use crate::{
+    gpu::bar::TerminalStyle,
+    local::Placement,
+    table::{cut, plain},
+    watch::screen,
+};
 
-pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
+/// The escape codes of good and bad results.
+const GREEN: u8 = 32;
+const RED: u8 = 31;
+
+/// The bounds and the colours of a decision's text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// The maximum number of nodes.
+    pub(crate) most_nodes: usize,
+    /// The terminal's width, which cuts tables; `None` is unlimited.
+    pub(crate) columns: Option<usize>,
+    pub(crate) style: TerminalStyle,
+}
+
+impl View {
+    /// Returns the view of standard output, as `gpu top` has it.
+    pub(crate) fn of_stdout(most_nodes: usize) -> Self {
+        Self {
+            most_nodes,
+            columns: screen::columns(),
+            style: TerminalStyle::of_stdout(),
+        }
+    }
+
+    /// Returns a view without colours and without a width.
+    pub(crate) fn plain(most_nodes: usize) -> Self {
+        Self {
+            most_nodes,
+            columns: None,
+            style: TerminalStyle::default(),
+        }
+    }
+
+    pub(crate) fn clip(self, line: &str) -> String {
+        match self.columns {
+            Some(columns) => cut(line, columns),
+            None => line.to_owned(),
+        }
+    }
+}
+
+pub(crate) fn placement(p: &Placement, view: View) -> String {
     let mut out = String::new();
     let verdict = match &p.node {
-        Some(node) => format!("goes to {node}"),
-        None => "stays pending".to_owned(),
+        Some(node) => view.style.tint(GREEN, &format!("goes to {node}")),
+        None => view.style.tint(RED, "stays pending"),
     };
     _ = writeln!(out, "pod {}/{} {verdict}", p.namespace, p.pod);
     if let Some(message) = &p.message {
@@ -22,13 +68,14 @@ pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
     }
     match &p.round {
         None => out.push_str("  no offer governs it: Tautline does not affect it\n"),
-        Some(round) => out.push_str(&record(round, Some(p), most_nodes)),
+        Some(round) => out.push_str(&record(round, Some(p), view)),
     }
     out
 }
 
 /// Renders a record: its rules, then a line for each node, the best first.
-pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) -> String {
+pub(crate) fn record(r: &Record, placed: Option<&Placement>, view: View) -> String {
+    let most_nodes = view.most_nodes;
     let mut out = String::new();
     if placed.is_none() {
         let usable = format!("{} of {} nodes usable", r.usable, r.nodes.len());
@@ -106,7 +153,10 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
         score.set_cell_alignment(CellAlignment::Right);
     }
     for line in table.lines() {
-        _ = writeln!(out, "{}", line.trim_end());
+        let line = view.clip(line.trim_end());
+        let is_chosen = line.trim_start().starts_with("> ");
+        let colour = if is_chosen { GREEN } else { 0 };
+        _ = writeln!(out, "{}", view.style.tint(colour, &line));
     }
     let hidden = rest.iter().filter(|n| !is_chosen(n)).count();
     if hidden > 0 {

@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
 
 fn pods(out: &Output) -> Vec<String> {
     let list: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let pods = list.as_array().unwrap().iter();
+    let pods = list["pods"].as_array().unwrap().iter();
     pods.map(|p| p["pod"].as_str().unwrap().to_owned())
         .collect()
 }
@@ -218,7 +218,7 @@ fn test_files_are_not_manifests() {
     ];
     let out = tautline("", &plan);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    assert_eq!(pods(&out), ["server-0", "client-0", "client-1"]);
+    assert_eq!(pods(&out), ["client-0", "client-1", "server-0"]);
     let file = "examples/near-server/tests/near.tautline-test.yaml";
     let out = tautline("", &["test", file, "--filter", "nothing"]);
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
@@ -348,7 +348,11 @@ fn errors_name_file_line_and_field() {
             "error: standard input:6: ConstraintPolicyOffer shop/o: spec.grace: invalid type",
         ),
         ("a: 1", "error: standard input:1: document 1: apiVersion"),
-        ("", "error: standard input: holds no manifests"),
+        (
+            "",
+            "error: standard input: is empty; did the command before",
+        ),
+        ("# only", "error: standard input: holds no manifests"),
     ] {
         let out = tautline(input, &["plan", "-f", "-"]);
         let printed = text(&out.stderr);
@@ -364,7 +368,7 @@ fn files_and_standard_input_are_read_together() {
     let of_folder = tautline("", &["plan", "-f", folder, "-o", "json"]);
     let nodes = |out: &Output| -> Vec<(Value, Value)> {
         let list: Value = serde_json::from_slice(&out.stdout).unwrap();
-        let list = list.as_array().unwrap().iter();
+        let list = list["pods"].as_array().unwrap().iter();
         list.map(|p| (p["pod"].clone(), p["node"].clone()))
             .collect()
     };

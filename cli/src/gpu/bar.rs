@@ -81,6 +81,14 @@ impl TerminalStyle {
         bar.collect()
     }
 
+    /// Returns a text in a colour, by its escape code; 0 is the terminal's own.
+    pub(crate) fn tint(self, code: u8, text: &str) -> String {
+        match code {
+            1.. if self.colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            _ => text.to_owned(),
+        }
+    }
+
     pub(crate) fn paint(self, text: &str) -> String {
         if !self.colour {
             return text.to_owned();
@@ -181,5 +189,10 @@ mod tests {
             "a \u{1b}[36m##\u{1b}[33m%\u{1b}[0m. b"
         );
         assert_eq!(ASCII.paint("##"), "##");
+        assert_eq!(style.tint(31, "no"), "\u{1b}[31mno\u{1b}[0m");
+        assert_eq!(
+            (style.tint(0, "no"), ASCII.tint(31, "no")),
+            ("no".into(), "no".into())
+        );
     }
 }

@@ -30,9 +30,9 @@ pub(crate) struct Args {
     /// How nodes and cards are compared: tautline, fgd, best-fit, packing or spread
     #[arg(long, default_value_t, value_name = "NAME")]
     policy: Policy,
-    /// The most nodes to show
+    /// Maximum number of nodes to show
     #[arg(long, default_value_t = 20)]
-    nodes: usize,
+    rows: usize,
     #[command(flatten)]
     source: SourceArgs,
     #[arg(short, long, value_enum, default_value_t)]
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let explained = PodExplanation::new(source.snapshot, &pod, args.policy)?;
-    output::print(args.output, &explained, |e| e.text(args.nodes))?;
+    output::print(args.output, &explained, |e| e.text(args.rows))?;
     let placed = explained.node.is_some() || explained.finished;
     Ok(if placed || !explained.usable_nodes.is_empty() {
         ExitCode::SUCCESS

@@ -7,7 +7,7 @@ use tautline_report::CaseResult;
 use super::runner::CaseRun;
 use crate::{
     local::Placement,
-    render,
+    render::{self, View},
     table::{cut, plain, section},
 };
 
@@ -75,7 +75,7 @@ fn failure(out: &mut String, run: &CaseRun, message: &str, fix: Option<&str>) {
     if let Some(fix) = fix {
         _ = writeln!(out, "  fix: {}", plain(fix));
     }
-    for line in render::placement(&run.placement, MAX_NODES).lines() {
+    for line in render::placement(&run.placement, View::plain(MAX_NODES)).lines() {
         _ = writeln!(out, "  | {line}");
     }
     out.push('\n');

@@ -1,0 +1,47 @@
+//! Reads the objects of a cluster that decide where its pods go.
+
+use anyhow::Result;
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Node, Pod, Service},
+    discovery::v1::EndpointSlice,
+    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+};
+use kube::{Client, api::ListParams};
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
+};
+use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
+
+use crate::fetch::{items, items_if_known};
+
+/// Returns the objects, and a warning for each optional kind that cannot be read.
+pub(super) async fn read(c: &Client) -> Result<(Vec<Item>, Vec<String>)> {
+    let all = ListParams::default;
+    let mut found = items::<Node>(c, all(), Item::Node).await?;
+    found.extend(items::<Namespace>(c, all(), Item::Namespace).await?);
+    found.extend(items::<Pod>(c, all(), Item::Pod).await?);
+    found.extend(items::<Service>(c, all(), Item::Service).await?);
+    found.extend(items::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);
+    found.extend(items::<ConstraintPolicy>(c, all(), Item::Policy).await?);
+    found.extend(items::<ConstraintPolicyOffer>(c, all(), Item::Offer).await?);
+    for label in [TABLE_LABEL, BANDWIDTH_TABLE_LABEL] {
+        let tables = all().labels(&format!("{label}=enabled"));
+        found.extend(items::<ConfigMap>(c, tables, Item::ConfigMap).await?);
+    }
+    // DRA is optional in a cluster, as are the kinds of scripts.
+    let optional = [
+        items_if_known::<DeviceClass>(c, all(), Item::DeviceClass).await,
+        items_if_known::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
+        items_if_known::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
+        items_if_known::<CostProvider>(c, all(), Item::CostProvider).await,
+        items_if_known::<RuleProvider>(c, all(), Item::RuleProvider).await,
+    ];
+    let mut warnings = Vec::new();
+    for read in optional {
+        match read {
+            Ok(items) => found.extend(items),
+            Err(error) => warnings.push(format!("{error:#}; the plan is made without them")),
+        }
+    }
+    Ok((found, warnings))
+}
