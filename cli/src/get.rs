@@ -1,28 +1,34 @@
 //! Implements `tautline get`, which lists the policies, offers or bindings of a cluster.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
 use clap::Subcommand;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt, core::DynamicObject};
+use serde::Serialize;
 use serde_json::json;
-use tautline_api::ConstraintPolicyBinding;
+use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
+use tautline_console::Console;
+use tautline_core::trust::OWN_NAMESPACE;
 
 use crate::{
     bindings::{self, FilterArgs, SortKey},
     cluster::ClusterArgs,
     exit_code,
     fetch::{self, Kind},
+    manifests::ManifestArgs,
     output::{self, Output},
     program_name,
+    provider_args::TrustArgs,
     scope::{self, Scope, ScopeArgs},
     tables,
+    ui::EvaluatedManifests,
 };
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "Examples:\n  tautline get bindings\n  tautline get bindings -A --compliance violation,error\n  tautline get offers -n shop -o json"
+    after_help = "Examples:\n  tautline get bindings\n  tautline get bindings -A --compliance violation,error\n  tautline get offers -n shop -o json\n  tautline get bindings -f examples/edge-inference"
 )]
 pub(crate) enum Command {
     /// Named sets of rules
@@ -60,6 +66,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
+    manifests: ManifestArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
@@ -90,19 +100,33 @@ fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
 }
 
 /// Shows the objects that have an `order`.
-async fn show<K: Kind>(
+async fn show<K: Shown>(
     args: Args,
     what: &str,
     order: impl Fn(&K) -> Option<SortKey>,
     table: fn(&[K], bool, Timestamp) -> String,
 ) -> Result<ExitCode> {
-    let client = args.cluster.client().await?;
-    let scope = args.scope.of(&client);
-    let (objects, missing) = match &scope {
-        Scope::Namespace(namespace) if !args.names.is_empty() => {
-            named::<K>(&client, namespace, &args.names).await?
+    let (scope, objects, missing) = match args.manifests.read()? {
+        Some(items) => {
+            let scope = args.scope.of_manifests();
+            let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);
+            let evaluated = EvaluatedManifests::new(items, trusted).await?;
+            let all = K::all(&evaluated.console);
+            evaluated.stop().await;
+            let (objects, missing) = chosen::<K>(&all, &scope, &args.names)?;
+            (scope, objects, missing)
         }
-        scope => (fetch::list::<K>(&client, scope).await?, Vec::new()),
+        None => {
+            let client = args.cluster.client().await?;
+            let scope = args.scope.of(&client);
+            let (objects, missing) = match &scope {
+                Scope::Namespace(namespace) if !args.names.is_empty() => {
+                    named::<K>(&client, namespace, &args.names).await?
+                }
+                scope => (fetch::list::<K>(&client, scope).await?, Vec::new()),
+            };
+            (scope, objects, missing)
+        }
     };
     let mut chosen = Vec::new();
     for object in objects {
@@ -129,6 +153,47 @@ async fn show<K: Kind>(
         note!("error: {}", absent::<K>(&scope, name));
     }
     Ok(exit_code(missing.is_empty()))
+}
+
+/// A kind that the console of manifests shows.
+trait Shown: Kind + Serialize {
+    fn all(console: &Console) -> Arc<Vec<Arc<Self>>>;
+}
+
+impl Shown for ConstraintPolicy {
+    fn all(console: &Console) -> Arc<Vec<Arc<Self>>> {
+        console.policies.list()
+    }
+}
+
+impl Shown for ConstraintPolicyOffer {
+    fn all(console: &Console) -> Arc<Vec<Arc<Self>>> {
+        console.offers.list()
+    }
+}
+
+impl Shown for ConstraintPolicyBinding {
+    fn all(console: &Console) -> Arc<Vec<Arc<Self>>> {
+        console.bindings.list()
+    }
+}
+
+/// Returns the objects in a scope, and the names without an object.
+fn chosen<K: Shown>(
+    all: &[Arc<K>],
+    scope: &Scope,
+    names: &[String],
+) -> Result<(Vec<DynamicObject>, Vec<String>)> {
+    let is_named = |object: &K| names.is_empty() || names.contains(&object.name_any());
+    let chosen = all
+        .iter()
+        .filter(|object| scope.contains(object.namespace().as_deref()) && is_named(object));
+    let found: Vec<DynamicObject> = chosen
+        .map(|object| serde_json::from_value(serde_json::to_value(&**object)?))
+        .collect::<Result<_, _>>()?;
+    let mut missing = names.to_vec();
+    missing.retain(|name| found.iter().all(|object| object.name_any() != *name));
+    Ok((found, missing))
 }
 
 /// Reads the objects of these names; also returns the names without an object.

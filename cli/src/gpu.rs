@@ -14,7 +14,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "Reads a cluster (--context) or manifests (-f), and changes nothing.\n\n\
+    after_help = "Reads a cluster (--context) or manifests (-f), and changes nothing. top places the\n\
+                  waiting pods of manifests, as tautline plan and the console do.\n\n\
                   Examples:\n  tautline gpu top\n  tautline gpu fragmentation --context production\n  \
                   tautline gpu explain vision/detector-4 -f examples/gpu-slices"
 )]

@@ -14,8 +14,9 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 #[command(
     after_help = "The commands read the provider's admin ports, through the API server (create\n\
-                  pods/portforward); they change and measure nothing.\n\n\
-                  Examples:\n  tautline latency matrix\n  tautline latency pair node-1 node-2\n  tautline latency top"
+                  pods/portforward); they change and measure nothing. With -f they show the tables of\n\
+                  manifests, whose waiting pods are placed as by tautline plan.\n\n\
+                  Examples:\n  tautline latency matrix\n  tautline latency matrix -f examples/edge-inference --provider-namespaces vision\n  tautline latency pair node-1 node-2\n  tautline latency top"
 )]
 pub(crate) enum Command {
     /// Round-trip times between zones or nodes, as a heat map

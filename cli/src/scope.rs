@@ -65,7 +65,24 @@ impl ScopeArgs {
     }
 }
 
+impl ScopeArgs {
+    /// Returns the scope of manifests: all namespaces, unless one is named.
+    pub(crate) fn of_manifests(&self) -> Scope {
+        match self.one.named() {
+            Some(namespace) => Scope::Namespace(namespace.to_owned()),
+            None => Scope::All,
+        }
+    }
+}
+
 impl Scope {
+    pub(crate) fn contains(&self, namespace: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(wanted) => namespace == Some(wanted),
+        }
+    }
+
     /// Returns the API of a kind in this scope.
     pub(crate) fn api<K>(&self, client: &Client) -> Api<K>
     where

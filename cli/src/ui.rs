@@ -20,7 +20,7 @@ use crate::{
     replicas::ReplicaArgs,
 };
 
-pub(crate) use local::{LocalConsole, with_uids};
+pub(crate) use local::{EvaluatedManifests, LocalConsole, with_uids};
 
 const PORT: u16 = 8484;
 /// The number of ports that are tried, from [`PORT`] on, before any other port.

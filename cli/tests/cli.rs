@@ -42,9 +42,11 @@ fn plan_prints_json_and_sets_the_exit_code() {
         "tracker-0 has no node: {}",
         text(&out.stderr)
     );
-    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(plan["apiVersion"], "tautline.io/v1alpha1");
     let of = |pod: &str| {
-        list.as_array()
+        plan["pods"]
+            .as_array()
             .unwrap()
             .iter()
             .find(|p| p["pod"] == pod)
@@ -82,6 +84,172 @@ fn plan_prints_json_and_sets_the_exit_code() {
 }
 
 #[test]
+fn plan_is_stable_and_compared_with_a_saved_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let example = ["plan", "-f", "examples/edge-inference"];
+    let plan = |more: &[&str]| {
+        let out = tautline(&[&example[..], more].concat());
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    let (_, yaml, _) = plan(&["-o", "yaml"]);
+    assert_eq!(plan(&["-o", "yaml"]).1, yaml, "no times");
+    assert!(
+        !yaml.contains("Millis") && !yaml.contains("Micros"),
+        "{yaml}"
+    );
+    assert!(
+        plan(&["-o", "yaml", "--timings"])
+            .1
+            .contains("atUnixMillis")
+    );
+
+    let (saved, moved) = (path("saved"), path("moved"));
+    std::fs::write(&saved, &yaml).unwrap();
+    let on_moved = ["--fail-on", "moved", "--compare"];
+    let (code, out, _) = plan(&[&on_moved[..], &[&saved]].concat());
+    assert_eq!(code, Some(0), "{out}");
+    assert!(
+        out.ends_with(&format!("Changes since {saved}: none\n")),
+        "{out}"
+    );
+
+    let other = yaml.replace(
+        "pod: detector-0\n  node: north-2",
+        "pod: detector-0\n  node: core-1",
+    );
+    std::fs::write(&moved, other).unwrap();
+    let (code, out, _) = plan(&[&on_moved[..], &[&moved]].concat());
+    assert_eq!(code, Some(1), "{out}");
+    assert!(
+        out.contains("  pod vision/detector-0 moves: core-1 -> north-2\n"),
+        "{out}"
+    );
+    let (code, out, error) = plan(&[&on_moved[..], &[&moved, "-o", "json"]].concat());
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("moves: core-1 -> north-2"), "{error}");
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["changes"][0]["change"], "moved");
+
+    let (code, _, error) = plan(&["--fail-on", "moved"]);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("needs --compare FILE"), "{error}");
+}
+
+#[test]
+fn plan_of_manifests_without_a_cluster_names_the_fix() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let team = write(
+        "team.yaml",
+        "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicy\n\
+         metadata: {name: p, namespace: shop}\nspec: {rules: [{name: latency, limit: 20ms}]}\n---\n\
+         apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
+         metadata: {name: o, namespace: shop}\n\
+         spec: {targets: [{kind: Pod, labelSelector: {matchLabels: {app: w}}}], policies: [p]}\n---\n\
+         apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, namespace: shop}\n\
+         spec:\n  replicas: 12\n  selector: {matchLabels: {app: w}}\n  template:\n    \
+         metadata: {labels: {app: w}}\n    spec: {containers: [{name: m, image: i}]}\n",
+    );
+    let nodes = write(
+        "nodes.yaml",
+        "apiVersion: v1\nkind: List\nitems:\n\
+         - {apiVersion: v1, kind: Node, metadata: {name: a1},\n   \
+            status: {allocatable: {cpu: '4', pods: '10'}}}\n\
+         - {apiVersion: v1, kind: Pod, metadata: {name: other, namespace: x},\n   \
+            spec: {containers: [{name: m, image: i}]}}\n",
+    );
+    let out = tautline(&["plan", "-f", &team]);
+    let error = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{error}");
+    assert_eq!(
+        error.matches("kubectl get nodes,services -A").count(),
+        1,
+        "{error}"
+    );
+    assert!(error.contains("--assume-providers plans"), "{error}");
+    assert!(!text(&out.stdout).contains("0/0"), "{}", text(&out.stdout));
+
+    let out = tautline(&["plan", "-f", &team, "--nodes", &nodes, "--assume-providers"]);
+    let (printed, error) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(error, "", "the providers are there");
+    assert!(
+        !printed.contains("pod x/other"),
+        "only the manifests' pods: {printed}"
+    );
+    assert!(
+        printed.contains("tautline-system/tautline-latency"),
+        "{printed}"
+    );
+    let summary = printed.split("Summary of 12 pods:\n").nth(1).unwrap();
+    assert!(summary.contains("goes to a node   10     1"), "{printed}");
+    assert!(summary.contains("stays pending    2"), "{printed}");
+}
+
+#[test]
+fn manifests_show_what_the_console_shows() {
+    let run = |args: &[&str], example: &str| {
+        let example = format!("examples/{example}");
+        let out = tautline(&[args, &["-f", &example]].concat());
+        let error = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(0), "{args:?}: {error}");
+        text(&out.stdout)
+    };
+    let bindings = run(&["get", "bindings"], "edge-inference");
+    assert!(bindings.starts_with("NAMESPACE   NAME"), "{bindings}");
+    assert!(
+        bindings.contains("Compliant   ") && bindings.contains(" of 20ms between "),
+        "{bindings}"
+    );
+    let offers = run(
+        &["get", "offers", "-n", "vision", "-o", "json"],
+        "edge-inference",
+    );
+    let offers: Value = serde_json::from_str(&offers).unwrap();
+    assert_eq!(offers["items"][0]["kind"], "ConstraintPolicyOffer");
+    assert!(offers["items"][0]["status"].is_object(), "{offers}");
+    let out = tautline(&[
+        "get",
+        "offers",
+        "none",
+        "-n",
+        "vision",
+        "-f",
+        "examples/edge-inference",
+    ]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+
+    // Its table is that of a tenant.
+    let trusted = "--provider-namespaces=vision";
+    let matrix = run(
+        &["latency", "matrix", "-o", "json", trusted],
+        "edge-inference",
+    );
+    assert!(matrix.contains("north"), "{matrix}");
+    let pair = ["latency", "pair", "north-1", "north-2", trusted];
+    let pair = run(&pair, "edge-inference");
+    assert!(pair.contains("configured"), "{pair}");
+    let top = run(&["latency", "top", trusted], "edge-inference");
+    assert!(top.contains("LIMIT"), "{top}");
+
+    // The waiting pods are placed, as by plan.
+    let plan = tautline(&["plan", "-f", "examples/gpu-slices", "-o", "json"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let cards = run(&["gpu", "top"], "gpu-slices");
+    let placed = plan["pods"].as_array().unwrap();
+    let placed = placed.iter().filter(|p| p["node"] == "slice-1");
+    let names: Vec<&str> = placed.filter_map(|p| p["pod"].as_str()).collect();
+    assert!(!names.is_empty(), "{plan}");
+    for name in names {
+        assert!(cards.contains(name), "{name}: {cards}");
+    }
+}
+
+#[test]
 fn plan_and_gpu_explain_agree() {
     let example = ["-f", "examples/gpu-slices", "-o", "json"];
     for pod in ["vision/detector-4", "vision/segmenter-3"] {
@@ -92,7 +260,7 @@ fn plan_and_gpu_explain_agree() {
         let explained: Value = serde_json::from_slice(&out.stdout).unwrap();
         let best = &explained["rules"][0]["nodes"][0]["node"];
         assert!(
-            best.is_string() && plan[0]["node"] == *best,
+            best.is_string() && plan["pods"][0]["node"] == *best,
             "{pod}: {plan} {best}"
         );
     }

@@ -7,17 +7,22 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{Client, api::ListParams};
 use tautline_api::manifest::Item;
 use tautline_console::source::Component;
-use tautline_core::{Index, Snapshot, trust::OWN_NAMESPACE};
+use tautline_core::{
+    Index, Snapshot,
+    trust::{OWN_NAMESPACE, TrustedNamespaces},
+};
 use tautline_gpu_placement::inventory::CardPool;
 use tautline_gpu_slice::{Inspection, report::Uses};
-use tautline_runtime::{error_text::error_text, manifest_files};
+use tautline_runtime::manifest_files;
 
 use crate::{
     cluster::ClusterArgs,
+    cluster_fault,
     fetch::{self, Kind},
     manifests::ManifestArgs,
     replicas::ReplicaArgs,
     scope,
+    ui::EvaluatedManifests,
 };
 
 const PATH: &str = "/gpu/use";
@@ -41,6 +46,22 @@ pub(crate) struct Source {
 impl SourceArgs {
     fn is_manifests(&self) -> bool {
         self.manifests.is_given()
+    }
+
+    /// Reads everything once, as [`Self::read`] does. Waiting pods of manifests are placed, as by
+    /// `tautline plan` and by the console.
+    pub(crate) async fn read_placed(&self) -> Result<Source> {
+        let Some(items) = self.manifests.read()? else {
+            return self.read(false).await;
+        };
+        let evaluated = EvaluatedManifests::new(items, TrustedNamespaces::default()).await?;
+        let snapshot = evaluated.console.store.snapshot();
+        evaluated.stop().await;
+        Ok(Source {
+            snapshot,
+            items: Vec::new(),
+            namespace: "default".to_owned(),
+        })
     }
 
     /// Reads everything once. The namespaces matter only for the nodes where a pod could go.
@@ -129,7 +150,7 @@ impl UseArgs {
                 Ok(Uses::merge(answers)?)
             });
         uses.unwrap_or_else(|error| {
-            let error = error_text(error.as_ref());
+            let error = cluster_fault::text(&error);
             note!("warning: {error}; how much of the cards is used is not known");
             Uses::default()
         })

@@ -52,7 +52,7 @@ const ORDERS: [Choice<Order>; 3] = [
 ];
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let source = args.source.read(false).await?;
+    let source = args.source.read_placed().await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
     if let Some(name) = &args.node
         && inspection.snapshot().node(name).is_none()

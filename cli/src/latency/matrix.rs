@@ -58,8 +58,9 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     }
     if report.is_empty() {
         note!(
-            "no measurements and no tables; run `tautline agent latency` on the nodes, or \
-             configure a table"
+            "no measurements and no tables that count for all namespaces; run `tautline agent \
+             latency` on the nodes, or configure a table in a trusted namespace (with -f: \
+             --provider-namespaces)"
         );
         return Ok(ExitCode::from(EXIT_NO));
     }

@@ -1,11 +1,21 @@
+//! Reads the reports of the latency provider: of a cluster, of one admin port, or of manifests.
+
 use anyhow::Result;
 use serde::de::DeserializeOwned;
 use tautline_console::{Missing, latency_answer, link, source::Component};
+use tautline_core::trust::OWN_NAMESPACE;
 
-use crate::replicas::ReplicaArgs;
+use crate::{
+    manifests::ManifestArgs, provider_args::TrustArgs, replicas::ReplicaArgs,
+    ui::EvaluatedManifests,
+};
 
 #[derive(clap::Args)]
 pub(super) struct SourceArgs {
+    #[command(flatten)]
+    manifests: ManifestArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Admin port of one latency provider, instead of all replicas
     #[arg(long, env = "TAUTLINE_LATENCY")]
     url: Option<String>,
@@ -26,7 +36,17 @@ impl SourceArgs {
             .filter_map(|(name, value)| Some((*name, (*value)?)));
         let path = link(&format!("/latency/{report}"), fields);
         let (url, apps) = (self.url.as_deref(), Component::Latency.app_names());
-        match latency_answer(self.replicas.get(url, apps, &path).await?) {
+        let answers = match self.manifests.read()? {
+            Some(items) => {
+                let trusted = self.trust.trusted_namespaces(OWN_NAMESPACE);
+                let evaluated = EvaluatedManifests::new(items, trusted).await?;
+                let answer = evaluated.admin(Component::Latency, &path).await;
+                evaluated.stop().await;
+                vec![answer?]
+            }
+            None => self.replicas.get(url, apps, &path).await?,
+        };
+        match latency_answer(answers) {
             Ok(report) => Ok(Some(report)),
             Err(Missing::Unknown(text)) => {
                 note!("error: {text}");

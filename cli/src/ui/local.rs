@@ -15,7 +15,7 @@ use tautline_console::{
     source::{AdminAnswer, Component, Read, Source},
 };
 use tautline_controller::Preview;
-use tautline_core::{index::Object, providers::ExternalNames};
+use tautline_core::{index::Object, providers::ExternalNames, trust::TrustedNamespaces};
 use tautline_gpu_slice::GpuSlice;
 use tautline_latency::{Latency, report::Pages};
 use tautline_provider_client::ClientConfig;
@@ -50,6 +50,42 @@ struct LocalSource {
     gpu: GpuSlice,
     /// The pods, by namespace and name.
     pods: Mutex<BTreeMap<(String, String), Pod>>,
+}
+
+/// What the console of manifests shows, once: its pods are placed and its bindings evaluated.
+pub(crate) struct EvaluatedManifests {
+    pub console: Arc<Console>,
+    source: Arc<LocalSource>,
+    local: LocalScheduler,
+}
+
+impl EvaluatedManifests {
+    pub(crate) async fn new(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
+        let items = with_uids(items);
+        let local = LocalScheduler::start(&items, trusted).await?;
+        let ui = LocalConsole::new(&local, &items, (String::new(), String::new()))?;
+        for pod in &local.pending {
+            ui.place(&local, pod).await?;
+        }
+        let mut preview = Preview::new(ui.providers)?;
+        preview.evaluate(&ui.console.store.snapshot()).await;
+        publish(&ui.console, &preview, &ui.offers);
+        Ok(Self {
+            console: ui.console,
+            source: ui.source,
+            local,
+        })
+    }
+
+    /// Returns the answer of a component's admin port.
+    pub(crate) async fn admin(&self, component: Component, path: &str) -> Result<AdminAnswer> {
+        self.source.answer(component, path).await
+    }
+
+    /// Stops the providers.
+    pub(crate) async fn stop(self) {
+        self.local.stop().await;
+    }
 }
 
 /// Gives each pod a UID, which distinguishes records.
@@ -106,6 +142,7 @@ impl LocalConsole {
             providers: ClientConfig {
                 external_names: ExternalNames::Any,
                 trusted: local.trusted().clone(),
+                shows_details: true,
                 ..ClientConfig::default()
             },
         })
