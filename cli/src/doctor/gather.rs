@@ -69,7 +69,7 @@ pub(crate) async fn gather(client: Client, namespace: &str) -> Result<(Cluster, 
 
 fn unreachable(error: kube::Error) -> anyhow::Error {
     anyhow!(
-        "the API server does not answer: {}",
+        "the API server cannot be asked: {}",
         cluster_fault::explain(&error)
     )
 }

@@ -182,7 +182,7 @@ async fn refused_parts_are_noted_once() {
 async fn an_unusable_api_server_is_an_error() {
     for (code, expected) in [
         (401, "does not take these credentials"),
-        (400, "does not answer"),
+        (400, "the API server cannot be asked: no (400)"),
     ] {
         let server = Server::new(move |_| refusal(code, "no"));
         let error = gather(server.client.clone(), NAMESPACE).await.unwrap_err();
