@@ -104,6 +104,8 @@ impl LocalScheduler {
         manifest_files::implied_namespaces(items).for_each(|o| store.apply(o));
         let (mut pending, mut services) = (Vec::new(), Vec::new());
         for item in items {
+            let rules = manifest_files::pod_rules(item);
+            rules.into_iter().for_each(|rules| store.apply(rules));
             let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
@@ -207,6 +209,7 @@ impl LocalScheduler {
         meta.uid
             .get_or_insert_with(|| format!("{namespace}/{name}"));
         let known = convert::pod(pod);
+        self.store.apply(Object::PodRules(convert::pod_rules(pod)));
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
             let snapshot = self.store.snapshot();

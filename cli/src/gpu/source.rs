@@ -79,6 +79,8 @@ impl SourceArgs {
             }
         };
         for item in &items {
+            let rules = manifest_files::pod_rules(item);
+            rules.into_iter().for_each(|rules| _ = index.apply(rules));
             match manifest_files::object(item) {
                 Ok(object) => object.into_iter().for_each(|o| _ = index.apply(o)),
                 Err(error) if self.is_manifests() => bail!("{error}"),

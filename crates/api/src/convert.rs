@@ -32,6 +32,7 @@ pub use pod::{
 };
 pub use pod_claims::{PodClaims, pod_claims};
 pub use pod_requests::{container_requests_of, requests};
+pub use pod_rules::pod_rules;
 
 use pod::condition;
 
@@ -39,6 +40,7 @@ mod pod;
 mod pod_affinity;
 mod pod_claims;
 mod pod_requests;
+mod pod_rules;
 
 /// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);

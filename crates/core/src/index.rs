@@ -76,6 +76,9 @@ impl Index {
             Object::DeviceClass(new) => {
                 put(&mut self.current.device_classes, &key, Some(Arc::new(new))).is_some()
             }
+            Object::PodRules(new) => {
+                put(&mut self.current.pod_rules, &key, Some(Arc::new(new))).is_some()
+            }
         }
     }
 
@@ -98,6 +101,7 @@ impl Index {
             Kind::Dynamic => self.put_dynamic(key, None),
             Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
             Kind::DeviceClass => put(&mut self.current.device_classes, key, None).is_some(),
+            Kind::PodRules => put(&mut self.current.pod_rules, key, None).is_some(),
         }
     }
 
@@ -151,6 +155,7 @@ impl Index {
             Kind::Dynamic => of(&self.current.dynamic_objects),
             Kind::Namespace => of(&self.current.namespaces),
             Kind::DeviceClass => of(&self.current.device_classes),
+            Kind::PodRules => of(&self.current.pod_rules),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))

@@ -18,6 +18,7 @@ mod costs;
 pub mod cow_map;
 pub mod fair_queue;
 mod fuzz;
+pub mod host_ports;
 pub mod index;
 pub mod model;
 pub mod names;
@@ -25,9 +26,11 @@ pub mod node_filter;
 mod normalized_cost;
 pub mod planning;
 pub mod pod_affinity;
+pub mod pod_rules;
 pub mod providers;
 mod rule_answer;
 pub mod selector;
+pub mod topology_spread;
 pub mod trust;
 
 #[doc(hidden)]

@@ -1,10 +1,13 @@
 //! Kubernetes' hard rules for a pod on a node, for plans that kube-scheduler does not check.
 
 use crate::{
+    host_ports::{HostPort, taken_port},
     index::Snapshot,
-    model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration, TolerationValue},
+    model::{AffinityTerm, Node, Pod, Taint, Toleration, TolerationValue},
     names::GATE_RESOURCE,
     pod_affinity::{AffinityConflict, PodAffinity},
+    pod_rules::PodRules,
+    topology_spread::{SpreadConflict, TopologySpread},
 };
 
 /// The reason why a node cannot host a pod, in kube-scheduler's order and words.
@@ -16,8 +19,12 @@ pub enum UnschedulableReason {
     Taint(String),
     /// The node selector or the required node affinity does not match.
     NodeSelector,
+    /// Another pod has taken this host port.
+    HostPort(HostPort),
     /// The node has too little of this resource left.
     Insufficient(String),
+    /// Topology spread excludes the node.
+    Spread(SpreadConflict),
     /// Required affinity or anti-affinity between pods excludes the node.
     PodAffinity(AffinityConflict),
 }
@@ -28,7 +35,9 @@ impl std::fmt::Display for UnschedulableReason {
             Self::Unschedulable => f.write_str("node is unschedulable"),
             Self::Taint(key) => write!(f, "untolerated taint {key}"),
             Self::NodeSelector => f.write_str("node affinity or selector does not match"),
+            Self::HostPort(port) => write!(f, "no free host port {port}"),
             Self::Insufficient(resource) => write!(f, "insufficient {resource}"),
+            Self::Spread(conflict) => conflict.fmt(f),
             Self::PodAffinity(conflict) => f.write_str(match conflict {
                 AffinityConflict::Affinity => "pod affinity does not match",
                 AffinityConflict::AntiAffinity => "pod anti-affinity does not match",
@@ -43,62 +52,81 @@ impl std::fmt::Display for UnschedulableReason {
 pub struct NodeFilter<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
+    rules: Option<&'a PodRules>,
+    spread: TopologySpread<'a>,
     affinity: PodAffinity<'a>,
 }
 
 impl<'a> NodeFilter<'a> {
     /// Creates the filter of one pod, which need not be in the snapshot.
     pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
+        let rules = snapshot.pod_rules(&pod.namespace, &pod.name);
+        let rules = rules.map(|rules| &**rules);
+        let spread = rules.map(|rules| {
+            let affinity = |node: &Node| is_selected(pod, node);
+            let taints = |node: &Node| untolerated_taint(pod, node).is_none();
+            TopologySpread::new(snapshot, pod, rules, affinity, taints)
+        });
         Self {
             snapshot,
             pod,
+            rules,
+            spread: spread.unwrap_or_default(),
             affinity: PodAffinity::new(snapshot, pod),
         }
     }
 
     /// Returns the first rule that excludes `node`, if any.
     pub fn reason(&self, node: &Node) -> Option<UnschedulableReason> {
-        unschedulable_reason(self.snapshot, self.pod, node).or_else(|| {
-            let conflict = self.affinity.conflict(node);
-            conflict.map(UnschedulableReason::PodAffinity)
-        })
+        let Self { snapshot, pod, .. } = *self;
+        let ports = || taken_port(snapshot, pod, self.rules?, node).cloned();
+        excluding_property(pod, node)
+            .or_else(|| ports().map(UnschedulableReason::HostPort))
+            .or_else(|| insufficient(snapshot, pod, node))
+            .or_else(|| self.spread.conflict(node).map(UnschedulableReason::Spread))
+            .or_else(|| {
+                let conflict = self.affinity.conflict(node);
+                conflict.map(UnschedulableReason::PodAffinity)
+            })
     }
 }
 
-fn unschedulable_reason(
-    snapshot: &Snapshot,
-    pod: &Pod,
-    node: &Node,
-) -> Option<UnschedulableReason> {
-    let open = NodeConstraints::default();
-    let placement = pod.placement.as_deref().unwrap_or(&open);
+/// Returns the property of the node itself that excludes it, if any.
+fn excluding_property(pod: &Pod, node: &Node) -> Option<UnschedulableReason> {
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".into(),
         value: String::new(),
         effect: "NoSchedule".into(),
     };
-    if node.unschedulable && !is_tolerated(&cordon, &placement.tolerations) {
+    if node.unschedulable && !is_tolerated(&cordon, tolerations(pod)) {
         return Some(UnschedulableReason::Unschedulable);
     }
-    let hard = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
-    if let Some(taint) = node
-        .taints
-        .iter()
-        .filter(hard)
-        .find(|t| !is_tolerated(t, &placement.tolerations))
-    {
+    if let Some(taint) = untolerated_taint(pod, node) {
         return Some(UnschedulableReason::Taint(taint.key.clone()));
     }
-    let selected = placement
-        .node_selector
-        .iter()
-        .all(|(k, v)| node.labels.get(k) == Some(v.as_str()));
-    let affine =
-        placement.affinity.is_empty() || placement.affinity.iter().any(|t| term_matches(t, node));
-    if !selected || !affine {
-        return Some(UnschedulableReason::NodeSelector);
-    }
-    insufficient(snapshot, pod, node)
+    (!is_selected(pod, node)).then_some(UnschedulableReason::NodeSelector)
+}
+
+fn tolerations(pod: &Pod) -> &[Toleration] {
+    let placement = pod.placement.as_deref();
+    placement.map_or(&[], |p| &p.tolerations)
+}
+
+/// Returns the first taint that keeps the pod from the node.
+fn untolerated_taint<'n>(pod: &Pod, node: &'n Node) -> Option<&'n Taint> {
+    let hard = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
+    let mut hard = node.taints.iter().filter(hard);
+    hard.find(|t| !is_tolerated(t, tolerations(pod)))
+}
+
+/// Returns whether the pod's node selector and required node affinity match the node.
+fn is_selected(pod: &Pod, node: &Node) -> bool {
+    pod.placement.as_deref().is_none_or(|placement| {
+        let mut labels = placement.node_selector.iter();
+        let affinity = &placement.affinity;
+        labels.all(|(k, v)| node.labels.get(k) == Some(v.as_str()))
+            && (affinity.is_empty() || affinity.iter().any(|t| term_matches(t, node)))
+    })
 }
 
 fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<UnschedulableReason> {
@@ -173,7 +201,7 @@ mod tests {
     use super::*;
     use crate::{
         index::{Index, Object},
-        model::{DeviceClass, Resources},
+        model::{DeviceClass, NodeConstraints, Resources},
         selector::Expression,
     };
 
@@ -196,6 +224,12 @@ mod tests {
         }
     }
 
+    fn reason_of(index: &Index, pod: &Pod, node: &Node) -> Option<String> {
+        let snapshot = index.snapshot();
+        let reason = NodeFilter::new(&snapshot, pod).reason(node);
+        reason.map(|reason| reason.to_string())
+    }
+
     fn check(node: &Node, pod: &Pod) -> Option<String> {
         let mut index = Index::default();
         let used = Pod {
@@ -203,7 +237,7 @@ mod tests {
             ..self::pod("there", 1_000, NodeConstraints::default())
         };
         index.apply(Object::Pod(used));
-        unschedulable_reason(&index.snapshot(), pod, node).map(|m| m.to_string())
+        reason_of(&index, pod, node)
     }
 
     #[test]
@@ -213,9 +247,7 @@ mod tests {
             ..Pod::default()
         };
         let mut index = Index::default();
-        let reason = |index: &Index, node: &Node| {
-            unschedulable_reason(&index.snapshot(), &pod, node).map(|m| m.to_string())
-        };
+        let reason = |index: &Index, node: &Node| reason_of(index, &pod, node);
         assert_eq!(
             reason(&index, &node()).unwrap(),
             "insufficient nvidia.com/gpu"

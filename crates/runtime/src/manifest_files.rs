@@ -295,3 +295,11 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
         error,
     })
 }
+
+/// Returns the rules of a pod that the index reads from manifests only; `None` for other kinds.
+pub fn pod_rules(item: &Item) -> Option<Object> {
+    match item {
+        Item::Pod(pod) => Some(Object::PodRules(convert::pod_rules(pod))),
+        _ => None,
+    }
+}

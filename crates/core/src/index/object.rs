@@ -1,7 +1,11 @@
 //! The objects of the index, and their keys.
 
-use crate::model::{
-    DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, WatchedObject, key,
+use crate::{
+    model::{
+        DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, WatchedObject,
+        key,
+    },
+    pod_rules::PodRules,
 };
 
 /// An object of the index.
@@ -25,6 +29,8 @@ pub enum Object {
     Namespace(Namespace),
     /// A DeviceClass.
     DeviceClass(DeviceClass),
+    /// The rules of a pod that no watch reads.
+    PodRules(PodRules),
 }
 
 /// The kinds of [`Object`].
@@ -48,11 +54,13 @@ pub enum Kind {
     Namespace,
     /// DeviceClasses.
     DeviceClass,
+    /// Rules of pods that no watch reads.
+    PodRules,
 }
 
 impl Kind {
     /// The number of kinds.
-    pub const COUNT: usize = Self::DeviceClass as usize + 1;
+    pub const COUNT: usize = Self::PodRules as usize + 1;
 }
 
 impl Object {
@@ -68,6 +76,7 @@ impl Object {
             Self::Dynamic(_) => Kind::Dynamic,
             Self::Namespace(_) => Kind::Namespace,
             Self::DeviceClass(_) => Kind::DeviceClass,
+            Self::PodRules(_) => Kind::PodRules,
         }
     }
 
@@ -84,6 +93,7 @@ impl Object {
             Self::Dynamic(o) => dynamic_key(o),
             Self::Namespace(o) => o.name.to_string(),
             Self::DeviceClass(o) => o.name.to_string(),
+            Self::PodRules(o) => key(&o.namespace, &o.name),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
         DeviceClass, EndpointSlice, Namespace, Node, Pod, Policy, Service, Target, TargetKind,
         WatchedObject, key,
     },
+    pod_rules::PodRules,
     selector::Labels,
 };
 
@@ -62,6 +63,7 @@ pub struct Snapshot {
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) namespaces: CowMap<Arc<Namespace>>,
     pub(super) device_classes: CowMap<Arc<DeviceClass>>,
+    pub(super) pod_rules: CowMap<Arc<PodRules>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
@@ -77,6 +79,11 @@ impl Snapshot {
     /// The pod of this name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
         self.pods.get(&key(namespace, name))
+    }
+
+    /// The rules of a pod that no watch reads; `None` if they are unknown.
+    pub fn pod_rules(&self, namespace: &str, name: &str) -> Option<&Arc<PodRules>> {
+        self.pod_rules.get(&key(namespace, name))
     }
 
     /// All pods, unordered.
