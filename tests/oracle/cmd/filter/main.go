@@ -1,17 +1,20 @@
 // Command filter answers which nodes pass kube-scheduler's own filter plugins.
 // One JSON line in, one out, in order:
 //
-//	{"nodes": [...], "pods": [...], "namespaces": [...], "pod": {...}}
-//	{"nodes": {"n1": "", "n2": "Insufficient cpu"}} or {"error": "..."}
+//	{"nodes": [...], "pods": [...], "namespaces": [...], "pending": [...]}
+//	{"pending": [{"n1": "", "n2": "Insufficient cpu"}, ...]} or {"error": "..."}
 //
-// A node with an empty text can host the pod. Pods are defaulted, prepared and
+// A node with an empty text can host the pending pod, which is then on the
+// first such node for the pods after it. Pods are defaulted, prepared and
 // validated as the API server does at creation; their status stays as given.
 package main
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +44,8 @@ import (
 // which a framework is not built.
 var enabled = []string{
 	names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity,
-	names.NodeResourcesFit, names.InterPodAffinity,
+	names.NodePorts, names.NodeResourcesFit, names.PodTopologySpread,
+	names.InterPodAffinity,
 	names.PrioritySort, names.DefaultBinder,
 }
 
@@ -49,7 +53,7 @@ type request struct {
 	Nodes      []*corev1.Node      `json:"nodes"`
 	Pods       []*corev1.Pod       `json:"pods"`
 	Namespaces []*corev1.Namespace `json:"namespaces"`
-	Pod        *corev1.Pod         `json:"pod"`
+	Pending    []*corev1.Pod       `json:"pending"`
 }
 
 type answer map[string]any
@@ -64,11 +68,11 @@ func main() {
 	// Its address is never dialled: the informers are filled by hand.
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"})
 	lines.Each(func(r request) any {
-		nodes, err := filter(client, profile, r)
+		pending, err := placeAll(client, profile, r)
 		if err != nil {
 			return answer{"error": err.Error()}
 		}
-		return answer{"nodes": nodes}
+		return answer{"pending": pending}
 	})
 }
 
@@ -87,18 +91,17 @@ func profile() (*config.KubeSchedulerProfile, error) {
 	return profile, nil
 }
 
-func filter(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r request) (map[string]string, error) {
+// Filters the nodes of each pending pod, and puts the pod on the first that is left.
+func placeAll(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r request) ([]map[string]string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for i, pod := range append(r.Pods, r.Pod) {
-		created, err := created(ctx, pod)
-		if err != nil {
-			return nil, err
-		}
-		if i < len(r.Pods) {
-			r.Pods[i] = created
-		} else {
-			r.Pod = created
+	for _, pods := range [][]*corev1.Pod{r.Pods, r.Pending} {
+		for i, pod := range pods {
+			created, err := created(ctx, pod)
+			if err != nil {
+				return nil, err
+			}
+			pods[i] = created
 		}
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -121,18 +124,43 @@ func filter(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r
 			running = append(running, pod)
 		}
 	}
-	snapshot := cache.NewSnapshot(running, r.Nodes)
+	now := &current{}
 	scheduler, err := runtime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
 		runtime.WithInformerFactory(factory),
 		runtime.WithClientSet(client),
-		runtime.WithSnapshotSharedLister(snapshot))
+		runtime.WithSnapshotSharedLister(now))
 	if err != nil {
 		return nil, err
 	}
+	var all []map[string]string
+	for _, pod := range r.Pending {
+		now.Snapshot = cache.NewSnapshot(running, r.Nodes)
+		found, err := filter(ctx, scheduler, now.Snapshot, r.Nodes, pod)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found)
+		for _, node := range slices.Sorted(maps.Keys(found)) {
+			if found[node] == "" {
+				pod.Spec.NodeName = node
+				running = append(running, pod)
+				break
+			}
+		}
+	}
+	return all, nil
+}
+
+// The snapshot that the plugins read now.
+type current struct {
+	*cache.Snapshot
+}
+
+func filter(ctx context.Context, scheduler framework.Framework, snapshot *cache.Snapshot, nodes []*corev1.Node, pod *corev1.Pod) (map[string]string, error) {
 	state := framework.NewCycleState()
-	only, status, _ := scheduler.RunPreFilterPlugins(ctx, state, r.Pod)
-	found := make(map[string]string, len(r.Nodes))
-	for _, node := range r.Nodes {
+	only, status, _ := scheduler.RunPreFilterPlugins(ctx, state, pod)
+	found := make(map[string]string, len(nodes))
+	for _, node := range nodes {
 		switch {
 		case !status.IsSuccess():
 			found[node.Name] = text(status)
@@ -143,7 +171,7 @@ func filter(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r
 			if err != nil {
 				return nil, err
 			}
-			found[node.Name] = text(scheduler.RunFilterPlugins(ctx, state, r.Pod, info))
+			found[node.Name] = text(scheduler.RunFilterPlugins(ctx, state, pod, info))
 		}
 	}
 	return found, nil

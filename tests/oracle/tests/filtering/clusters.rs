@@ -9,7 +9,7 @@ const TEAMS: [&str; 2] = ["x", "y"];
 const ZONES: [&str; 2] = ["a", "b"];
 const TOPOLOGY_KEYS: [&str; 3] = ["zone", "kubernetes.io/hostname", "rack"];
 
-/// Returns a cluster and a pod without a node, as the `filter` oracle reads them.
+/// Returns a cluster with pods that have no node, as the `filter` oracle reads them.
 pub fn cluster(rng: &mut Rng) -> Value {
     let nodes: Vec<Value> = (0..rng.usize(2..7)).map(|i| node(rng, i)).collect();
     let pods: Vec<Value> = (0..rng.usize(0..11))
@@ -25,9 +25,24 @@ pub fn cluster(rng: &mut Rng) -> Value {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         })
         .collect();
-    let mut pending = pod(rng, "pending", true);
-    pending["status"] = json!({"phase": "Pending"});
-    json!({"nodes": nodes, "pods": pods, "namespaces": namespaces, "pod": pending})
+    let pending = pending(rng);
+    json!({"nodes": nodes, "pods": pods, "namespaces": namespaces, "pending": pending})
+}
+
+/// Returns some pods without a node, mostly replicas of one template.
+fn pending(rng: &mut Rng) -> Vec<Value> {
+    let template = pod(rng, "template", true);
+    let pods = (0..rng.usize(1..6)).map(|i| {
+        let name = format!("pending{i}");
+        let mut pod = match chance(rng, 75) {
+            true => template.clone(),
+            false => pod(rng, &name, true),
+        };
+        pod["metadata"]["name"] = json!(name);
+        pod["status"] = json!({"phase": "Pending"});
+        pod
+    });
+    pods.collect()
 }
 
 fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
@@ -122,6 +137,9 @@ fn bound(rng: &mut Rng, index: usize, nodes: usize) -> Value {
         ],
     );
     pod["status"]["phase"] = json!(phase);
+    if chance(rng, 10) {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
     if chance(rng, 25) {
         resize(rng, &mut pod);
     }
@@ -197,7 +215,9 @@ fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
     }
     if pending {
         node_rules(rng, &mut spec);
+        spread(rng, &mut spec);
     }
+    ports(rng, &mut spec);
     let near: Vec<Value> = if pending {
         (0..rng.usize(..2) * rng.usize(..3))
             .map(|_| pod_term(rng))
@@ -242,6 +262,68 @@ fn containers(rng: &mut Rng, prefix: &str, least: usize, most: usize) -> Vec<Val
         }
         json!({"name": format!("{prefix}{i}"), "image": "registry.example/i", "resources": resources})
     }).collect()
+}
+
+/// Gives some pods host ports, by the port or by the host's network.
+fn ports(rng: &mut Rng, spec: &mut Value) {
+    if chance(rng, 65) {
+        return;
+    }
+    let is_on_host = chance(rng, 30);
+    let mut port =
+        json!({"containerPort": rng.u32(80..82), "protocol": pick(rng, &["TCP", "TCP", "UDP"])});
+    if !is_on_host {
+        port["hostPort"] = json!(rng.u32(80..82));
+    }
+    if chance(rng, 35) {
+        port["hostIP"] = json!(pick(rng, &["10.0.0.1", "10.0.0.2", "0.0.0.0", "::"]));
+    }
+    let kind = match spec.get("initContainers") {
+        Some(_) if chance(rng, 30) => "initContainers",
+        _ => "containers",
+    };
+    if is_on_host {
+        spec["hostNetwork"] = json!(true);
+    }
+    spec[kind][0]["ports"] = json!([port]);
+}
+
+/// Gives some pods topology spread constraints.
+fn spread(rng: &mut Rng, spec: &mut Value) {
+    if chance(rng, 50) {
+        return;
+    }
+    let mut keys = TOPOLOGY_KEYS.to_vec();
+    rng.shuffle(&mut keys);
+    let count = if chance(rng, 75) { 1 } else { 2 };
+    let constraints = keys.into_iter().take(count).map(|key| {
+        let mut constraint = json!({"topologyKey": key, "maxSkew": rng.u32(1..3),
+            "whenUnsatisfiable": "DoNotSchedule"});
+        match rng.u32(..10) {
+            0 => {}
+            1 => constraint["labelSelector"] = json!({}),
+            2 => {
+                constraint["labelSelector"] = json!({"matchExpressions": [
+                {"key": "version", "operator": pick(rng, &["Exists", "DoesNotExist"])}]})
+            }
+            _ => constraint["labelSelector"] = json!({"matchLabels": {"app": pick(rng, &APPS)}}),
+        }
+        if chance(rng, 15) {
+            constraint["whenUnsatisfiable"] = json!("ScheduleAnyway");
+        } else if chance(rng, 25) {
+            constraint["minDomains"] = json!(rng.u32(1..4));
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if chance(rng, 35) {
+                constraint[policy] = json!(pick(rng, &["Honor", "Ignore"]));
+            }
+        }
+        if constraint["labelSelector"].get("matchLabels").is_some() && chance(rng, 20) {
+            constraint["matchLabelKeys"] = json!(["version"]);
+        }
+        constraint
+    });
+    spec["topologySpreadConstraints"] = constraints.collect();
 }
 
 /// Writes the fields of a pod that name nodes.
