@@ -78,6 +78,10 @@ impl SourceArgs {
                 (items, client.default_namespace().to_owned())
             }
         };
+        // Of a cluster, claims are not read.
+        if self.is_manifests() {
+            index.apply(manifest_files::storage(&items));
+        }
         for item in &items {
             let rules = manifest_files::pod_rules(item);
             rules.into_iter().for_each(|rules| _ = index.apply(rules));

@@ -33,6 +33,7 @@ pub use pod::{
 pub use pod_claims::{PodClaims, pod_claims};
 pub use pod_requests::{container_requests_of, requests};
 pub use pod_rules::pod_rules;
+pub use storage::{storage_class, volume, volume_claim};
 
 use pod::condition;
 
@@ -41,6 +42,7 @@ mod pod_affinity;
 mod pod_claims;
 mod pod_requests;
 mod pod_rules;
+mod storage;
 
 /// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);

@@ -19,9 +19,13 @@ use std::fmt;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Namespace, Node, Pod, ReplicationController, Service},
+    core::v1::{
+        ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+        ReplicationController, Service,
+    },
     discovery::v1::EndpointSlice,
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+    storage::v1::StorageClass,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -54,10 +58,20 @@ pub enum Item {
     Offer(Box<ConstraintPolicyOffer>),
     CostProvider(Box<CostProvider>),
     RuleProvider(Box<RuleProvider>),
+    Storage(StorageItem),
     /// A Deployment or another controller of pods; [`add_template_pods`] adds its pods.
     Workload(Box<Workload>),
     /// A kind without effect on planning, as `Kind/name`.
     Other(String),
+}
+
+/// An object that decides where volumes can be.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant has the kind of its name")]
+pub enum StorageItem {
+    PersistentVolumeClaim(Box<PersistentVolumeClaim>),
+    PersistentVolume(Box<PersistentVolume>),
+    StorageClass(Box<StorageClass>),
 }
 
 /// The location of an object in its text.
@@ -274,6 +288,13 @@ fn item_of(
         ("batch/v1", "Job") => decoder.workload::<Job>()?,
         ("batch/v1", "CronJob") => decoder.workload::<CronJob>()?,
         ("v1", "ReplicationController") => decoder.workload::<ReplicationController>()?,
+        ("v1", "PersistentVolumeClaim") => {
+            decoder.storage(StorageItem::PersistentVolumeClaim, &kind, &name)
+        }
+        ("v1", "PersistentVolume") => decoder.storage(StorageItem::PersistentVolume, &kind, &name),
+        ("storage.k8s.io/v1", "StorageClass") => {
+            decoder.storage(StorageItem::StorageClass, &kind, &name)
+        }
         _ => {
             if let Some((field, what)) = kinds::check(&version, &kind) {
                 decoder.find(vec![(FieldPath::from_keys([field]), what)]);
@@ -302,6 +323,20 @@ impl Decoder<'_> {
             .map_err(|e| self.error(FieldPath::of(e.path()), quoting(e.inner().to_string())))?;
         self.find(fields::unknown(&self.value, &decoded));
         Ok(Box::new(decoded))
+    }
+
+    /// Decodes a storage object. One that does not fit its kind is left out, as other foreign
+    /// objects are.
+    fn storage<T: DeserializeOwned>(
+        &self,
+        item: fn(Box<T>) -> StorageItem,
+        kind: &str,
+        name: &str,
+    ) -> Item {
+        match T::deserialize(&self.value) {
+            Ok(object) => Item::Storage(item(Box::new(object))),
+            Err(_) => Item::Other(format!("{kind}/{name}")),
+        }
     }
 
     fn check_name(&self) -> Result<(), ManifestError> {

@@ -79,6 +79,10 @@ impl Index {
             Object::PodRules(new) => {
                 put(&mut self.current.pod_rules, &key, Some(Arc::new(new))).is_some()
             }
+            Object::Storage(new) => {
+                self.current.storage = Some(new.into());
+                true
+            }
         }
     }
 
@@ -102,6 +106,7 @@ impl Index {
             Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
             Kind::DeviceClass => put(&mut self.current.device_classes, key, None).is_some(),
             Kind::PodRules => put(&mut self.current.pod_rules, key, None).is_some(),
+            Kind::Storage => self.current.storage.take().is_some(),
         }
     }
 
@@ -156,6 +161,7 @@ impl Index {
             Kind::Namespace => of(&self.current.namespaces),
             Kind::DeviceClass => of(&self.current.device_classes),
             Kind::PodRules => of(&self.current.pod_rules),
+            Kind::Storage => Box::new(self.current.storage.iter().map(|_| "".into())),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))

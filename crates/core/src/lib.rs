@@ -22,6 +22,7 @@ pub mod host_ports;
 pub mod index;
 pub mod model;
 pub mod names;
+mod node_affinity;
 pub mod node_filter;
 mod normalized_cost;
 pub mod planning;
@@ -32,6 +33,8 @@ mod rule_answer;
 pub mod selector;
 pub mod topology_spread;
 pub mod trust;
+pub mod volume_filter;
+pub mod volumes;
 
 #[doc(hidden)]
 pub use fuzz::fuzz_texts;

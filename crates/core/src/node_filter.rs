@@ -3,11 +3,12 @@
 use crate::{
     host_ports::{HostPort, taken_port},
     index::Snapshot,
-    model::{AffinityTerm, Node, Pod, Taint, Toleration, TolerationValue},
+    model::{Node, Pod, Taint, Toleration, TolerationValue},
     names::GATE_RESOURCE,
     pod_affinity::{AffinityConflict, PodAffinity},
     pod_rules::PodRules,
     topology_spread::{SpreadConflict, TopologySpread},
+    volume_filter::{VolumeConflict, VolumeFilter},
 };
 
 /// The reason why a node cannot host a pod, in kube-scheduler's order and words.
@@ -23,6 +24,8 @@ pub enum UnschedulableReason {
     HostPort(HostPort),
     /// The node has too little of this resource left.
     Insufficient(String),
+    /// A volume of the pod excludes the node.
+    Volume(VolumeConflict),
     /// Topology spread excludes the node.
     Spread(SpreadConflict),
     /// Required affinity or anti-affinity between pods excludes the node.
@@ -37,6 +40,7 @@ impl std::fmt::Display for UnschedulableReason {
             Self::NodeSelector => f.write_str("node affinity or selector does not match"),
             Self::HostPort(port) => write!(f, "no free host port {port}"),
             Self::Insufficient(resource) => write!(f, "insufficient {resource}"),
+            Self::Volume(conflict) => conflict.fmt(f),
             Self::Spread(conflict) => conflict.fmt(f),
             Self::PodAffinity(conflict) => f.write_str(match conflict {
                 AffinityConflict::Affinity => "pod affinity does not match",
@@ -53,6 +57,7 @@ pub struct NodeFilter<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
     rules: Option<&'a PodRules>,
+    volumes: VolumeFilter<'a>,
     spread: TopologySpread<'a>,
     affinity: PodAffinity<'a>,
 }
@@ -67,10 +72,15 @@ impl<'a> NodeFilter<'a> {
             let taints = |node: &Node| untolerated_taint(pod, node).is_none();
             TopologySpread::new(snapshot, pod, rules, affinity, taints)
         });
+        let volumes = snapshot
+            .storage()
+            .zip(rules)
+            .map(|(storage, rules)| VolumeFilter::new(snapshot, storage, pod, rules));
         Self {
             snapshot,
             pod,
             rules,
+            volumes: volumes.unwrap_or_default(),
             spread: spread.unwrap_or_default(),
             affinity: PodAffinity::new(snapshot, pod),
         }
@@ -83,6 +93,7 @@ impl<'a> NodeFilter<'a> {
         excluding_property(pod, node)
             .or_else(|| ports().map(UnschedulableReason::HostPort))
             .or_else(|| insufficient(snapshot, pod, node))
+            .or_else(|| self.volumes.conflict(node).map(UnschedulableReason::Volume))
             .or_else(|| self.spread.conflict(node).map(UnschedulableReason::Spread))
             .or_else(|| {
                 let conflict = self.affinity.conflict(node);
@@ -125,7 +136,7 @@ fn is_selected(pod: &Pod, node: &Node) -> bool {
         let mut labels = placement.node_selector.iter();
         let affinity = &placement.affinity;
         labels.all(|(k, v)| node.labels.get(k) == Some(v.as_str()))
-            && (affinity.is_empty() || affinity.iter().any(|t| term_matches(t, node)))
+            && (affinity.is_empty() || affinity.iter().any(|t| t.matches(node)))
     })
 }
 
@@ -176,32 +187,12 @@ pub fn integer(text: &str) -> Option<i64> {
     text.parse().ok().filter(|n: &i64| n.to_string() == text)
 }
 
-/// Returns whether an affinity term matches a node.
-pub fn term_matches(term: &AffinityTerm, node: &Node) -> bool {
-    let selector = crate::selector::Selector {
-        match_expressions: term.labels.clone(),
-        ..Default::default()
-    };
-    // A term without any expression matches nothing, as in Kubernetes.
-    let empty = term.labels.is_empty() && term.compare.is_empty() && term.names.is_empty();
-    !empty
-        && selector.matches(&node.labels)
-        && term.compare.iter().all(|(key, greater, bound)| {
-            let value = node.labels.get(key).and_then(|v| v.parse::<i64>().ok());
-            value.is_some_and(|v| if *greater { v > *bound } else { v < *bound })
-        })
-        && term
-            .names
-            .iter()
-            .all(|(within, names)| names.iter().any(|n| **n == *node.name) == *within)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         index::{Index, Object},
-        model::{DeviceClass, NodeConstraints, Resources},
+        model::{AffinityTerm, DeviceClass, NodeConstraints, Resources},
         selector::Expression,
     };
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{host_ports::HostPort, topology_spread::SpreadConstraint};
+use crate::{host_ports::HostPort, topology_spread::SpreadConstraint, volumes::VolumeClaim};
 
 /// The rules of one pod, bound or not. Most pods have none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,4 +16,8 @@ pub struct PodRules {
     pub spread: Vec<SpreadConstraint>,
     /// The ports of the node that the pod's containers take.
     pub host_ports: Vec<HostPort>,
+    /// The names of the PersistentVolumeClaims that the pod's volumes use.
+    pub claims: Vec<Arc<str>>,
+    /// The claims that are made for the pod's ephemeral volumes.
+    pub own_claims: Vec<VolumeClaim>,
 }

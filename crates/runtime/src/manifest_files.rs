@@ -9,9 +9,9 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tautline_api::{
     convert::{self, ConvertError, Indexed},
-    manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
+    manifest::{self, FieldPath, Finding, Item, LineIndex, Location, StorageItem},
 };
-use tautline_core::{index::Object, text::shorten};
+use tautline_core::{index::Object, text::shorten, volumes::Storage};
 
 use crate::input_files::{InputFiles, STDIN};
 
@@ -286,6 +286,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
         | Item::ResourceClaim(_)
         | Item::CostProvider(_)
         | Item::RuleProvider(_)
+        | Item::Storage(_)
         | Item::Workload(_)
         | Item::Other(_) => return Ok(None),
     };
@@ -302,4 +303,18 @@ pub fn pod_rules(item: &Item) -> Option<Object> {
         Item::Pod(pod) => Some(Object::PodRules(convert::pod_rules(pod))),
         _ => None,
     }
+}
+
+/// Returns all storage objects of manifests for the index.
+pub fn storage(items: &[Item]) -> Object {
+    let mut all = Storage::default();
+    for item in items {
+        let Item::Storage(item) = item else { continue };
+        match item {
+            StorageItem::PersistentVolumeClaim(o) => all.add_claim(convert::volume_claim(o)),
+            StorageItem::PersistentVolume(o) => all.add_volume(convert::volume(o)),
+            StorageItem::StorageClass(o) => all.add_class(convert::storage_class(o)),
+        }
+    }
+    Object::Storage(Box::new(all))
 }

@@ -1,9 +1,10 @@
-//! Converts the rules of a pod that only kube-scheduler applies: topology spread and host ports.
+//! Converts the rules of a pod that only kube-scheduler applies: topology spread, host ports and
+//! volume claims.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, TopologySpreadConstraint};
 use tautline_core::{host_ports::HostPort, pod_rules::PodRules, topology_spread::SpreadConstraint};
 
-use super::{name, namespace};
+use super::{name, namespace, storage};
 
 /// Converts the rules of a pod, bound or not.
 pub fn pod_rules(pod: &Pod) -> PodRules {
@@ -11,11 +12,14 @@ pub fn pod_rules(pod: &Pod) -> PodRules {
     let constraints = spec.and_then(|s| s.topology_spread_constraints.as_ref());
     let hard = constraints.into_iter().flatten();
     let hard = hard.filter(|c| c.when_unsatisfiable == "DoNotSchedule");
+    let (claims, own_claims) = storage::pod_claims(pod);
     PodRules {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),
         spread: hard.map(|c| spread_constraint(pod, c)).collect(),
         host_ports: spec.map(host_ports).unwrap_or_default(),
+        claims,
+        own_claims,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
         key,
     },
     pod_rules::PodRules,
+    volumes::Storage,
 };
 
 /// An object of the index.
@@ -31,6 +32,8 @@ pub enum Object {
     DeviceClass(DeviceClass),
     /// The rules of a pod that no watch reads.
     PodRules(PodRules),
+    /// All storage objects; they replace earlier ones.
+    Storage(Box<Storage>),
 }
 
 /// The kinds of [`Object`].
@@ -56,11 +59,13 @@ pub enum Kind {
     DeviceClass,
     /// Rules of pods that no watch reads.
     PodRules,
+    /// All storage objects, which no watch reads.
+    Storage,
 }
 
 impl Kind {
     /// The number of kinds.
-    pub const COUNT: usize = Self::PodRules as usize + 1;
+    pub const COUNT: usize = Self::Storage as usize + 1;
 }
 
 impl Object {
@@ -77,6 +82,7 @@ impl Object {
             Self::Namespace(_) => Kind::Namespace,
             Self::DeviceClass(_) => Kind::DeviceClass,
             Self::PodRules(_) => Kind::PodRules,
+            Self::Storage(_) => Kind::Storage,
         }
     }
 
@@ -94,6 +100,7 @@ impl Object {
             Self::Namespace(o) => o.name.to_string(),
             Self::DeviceClass(o) => o.name.to_string(),
             Self::PodRules(o) => key(&o.namespace, &o.name),
+            Self::Storage(_) => String::new(),
         }
     }
 }

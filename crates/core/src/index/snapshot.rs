@@ -16,6 +16,7 @@ use crate::{
     },
     pod_rules::PodRules,
     selector::Labels,
+    volumes::Storage,
 };
 
 /// The pods bound to one node that have not finished.
@@ -64,6 +65,7 @@ pub struct Snapshot {
     pub(super) namespaces: CowMap<Arc<Namespace>>,
     pub(super) device_classes: CowMap<Arc<DeviceClass>>,
     pub(super) pod_rules: CowMap<Arc<PodRules>>,
+    pub(super) storage: Option<Arc<Storage>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
@@ -84,6 +86,11 @@ impl Snapshot {
     /// The rules of a pod that no watch reads; `None` if they are unknown.
     pub fn pod_rules(&self, namespace: &str, name: &str) -> Option<&Arc<PodRules>> {
         self.pod_rules.get(&key(namespace, name))
+    }
+
+    /// All storage objects; `None` if they are unknown.
+    pub fn storage(&self) -> Option<&Storage> {
+        self.storage.as_deref()
     }
 
     /// All pods, unordered.

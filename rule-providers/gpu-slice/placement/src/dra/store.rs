@@ -224,7 +224,7 @@ fn reaches(slice: &Slice, device: &Device, node: &Node) -> bool {
     };
     match access {
         Some(Access::Node(name)) => *name == node.name,
-        Some(Access::Nodes(terms)) => terms.iter().any(|t| node_filter::term_matches(t, node)),
+        Some(Access::Nodes(terms)) => terms.iter().any(|t| t.matches(node)),
         Some(Access::All) => true,
         Some(Access::PerDevice) | None => false,
     }
