@@ -3,10 +3,11 @@
 
 pub(crate) mod builtin;
 mod extender;
+mod not_considered;
 mod reserve;
 mod rule_check;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,6 +30,7 @@ use tautline_scheduler_extender::explain::Record;
 use self::{
     builtin::{Builtins, NodeCosts},
     extender::Extender,
+    not_considered::{Answer, UnreadKinds},
 };
 
 /// The deadline of a provider's answer: longer than kube-scheduler's, as only a person waits.
@@ -38,16 +40,18 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 pub struct LocalScheduler {
     store: ClusterStore,
     extender: Extender,
-    /// The pods without a node, in the order of the manifests.
+    /// The pods without a node: by priority as kube-scheduler takes them, then in the order of the
+    /// manifests.
     pub pending: Vec<Pod>,
     trusted: TrustedNamespaces,
     builtins: Builtins,
     /// The Services of the manifests, with their addresses here.
     services: Vec<Service>,
+    unread: UnreadKinds,
 }
 
 /// The result for one pod.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     /// The pod's namespace.
@@ -60,6 +64,12 @@ pub struct Placement {
     /// kube-scheduler's message, if the pod stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The scheduling gates that the pod waits for; kube-scheduler ignores it until they are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
+    /// The pod's fields that could change the answer, and that the plan does not consider.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_considered: Vec<String>,
     /// The nodes that Kubernetes' own rules exclude, before any provider is called.
     pub misfits: Vec<UnschedulableNode>,
     /// The nodes that filter returned.
@@ -102,6 +112,7 @@ impl LocalScheduler {
         let builtins = Builtins::start(items, &store, &trusted, gpu, &mut tasks).await?;
 
         manifest_files::implied_namespaces(items).for_each(|o| store.apply(o));
+        store.apply(manifest_files::storage(items));
         let (mut pending, mut services) = (Vec::new(), Vec::new());
         for item in items {
             let rules = manifest_files::pod_rules(item);
@@ -114,8 +125,8 @@ impl LocalScheduler {
                     store.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
-                    let waits = pod.node.is_none() && !pod.finished;
-                    if waits && pod.placement.as_ref().is_none_or(|p| !p.gated) {
+                    let waits = pod.node.is_none() && !pod.finished && !pod.terminating;
+                    if waits {
                         pending.push((**api).clone());
                     }
                     store.apply(Object::Pod(pod));
@@ -124,6 +135,7 @@ impl LocalScheduler {
                 (_, None) => {}
             }
         }
+        pending.sort_by_key(|pod| Reverse(priority(pod)));
         let providers = ClientConfig {
             deadline: CALL_DEADLINE,
             // Services are redirected to this machine.
@@ -140,6 +152,7 @@ impl LocalScheduler {
             trusted,
             builtins,
             services,
+            unread: UnreadKinds::new(items),
         })
     }
 
@@ -183,13 +196,27 @@ impl LocalScheduler {
             let best = scores.iter().min_by_key(|(node, score)| (-score, node));
             best.map(|(node, _)| node.clone())
         };
+        let original = pod;
         let mut pod = pod.clone();
         let mut placement = self.cycle(&mut pod, best).await?;
         let (namespace, name) = (&placement.namespace, &placement.pod);
         let last_round = self.extender.explain(namespace, name).await?;
         // The round may be of an earlier pod of this name.
         placement.round = last_round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
+        placement.not_considered = self.not_considered(original, &placement);
         Ok(placement)
+    }
+
+    fn not_considered(&self, pod: &Pod, placement: &Placement) -> Vec<String> {
+        if !placement.gates.is_empty() {
+            return Vec::new();
+        }
+        let rules = placement.round.iter().flat_map(|round| &round.rules);
+        let answer = Answer {
+            usable: placement.returned.len(),
+            rules: rules.map(|rule| rule.rule.as_str()).collect(),
+        };
+        not_considered::fields(pod, &self.store.snapshot(), &self.unread, &answer)
     }
 
     /// Runs one scheduling cycle over HTTP, as kube-scheduler does: its own hard rules, filter,
@@ -208,6 +235,17 @@ impl LocalScheduler {
         let name = meta.name.clone().unwrap_or_default();
         meta.uid
             .get_or_insert_with(|| format!("{namespace}/{name}"));
+        let gates = scheduling_gates(pod);
+        if !gates.is_empty() {
+            let message = format!("waits for its scheduling gates: {}", gates.join(", "));
+            return Ok(Placement {
+                namespace,
+                pod: name,
+                message: Some(message),
+                gates,
+                ..Placement::default()
+            });
+        }
         let known = convert::pod(pod);
         self.store.apply(Object::PodRules(convert::pod_rules(pod)));
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
@@ -258,7 +296,7 @@ impl LocalScheduler {
             misfits,
             returned: usable,
             reserved,
-            round: None,
+            ..Placement::default()
         })
     }
 
@@ -321,4 +359,14 @@ impl LocalScheduler {
     pub async fn stop(self) {
         self.extender.stop().await;
     }
+}
+
+fn priority(pod: &Pod) -> i32 {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|s| s.priority).unwrap_or_default()
+}
+
+fn scheduling_gates(pod: &Pod) -> Vec<String> {
+    let gates = pod.spec.iter().flat_map(|s| &s.scheduling_gates);
+    gates.flatten().map(|gate| gate.name.clone()).collect()
 }

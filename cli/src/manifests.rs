@@ -36,6 +36,10 @@ impl ManifestArgs {
         &self.file
     }
 
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
     /// Reads the objects of the files; returns `None` without `-f`.
     pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
         let Some(manifests) = self.load()? else {

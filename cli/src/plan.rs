@@ -91,7 +91,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A pod stays pending
+    /// A pod stays pending that has no scheduling gates
     Pending,
     /// A pod has lost the node that it has in the plan of --compare
     Moved,
@@ -131,7 +131,9 @@ impl Args {
 
     fn fails(&self, placements: &[Placement], changes: Option<&Changes>) -> bool {
         self.fail_on.iter().any(|what| match what {
-            FailOn::Pending => placements.iter().any(|p| p.node.is_none()),
+            FailOn::Pending => placements
+                .iter()
+                .any(|p| p.node.is_none() && p.gates.is_empty()),
             FailOn::Moved => changes.is_some_and(Changes::has_moves),
         })
     }
@@ -204,7 +206,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     plan.warnings = warnings.chain(input.warnings).collect();
     plan.changes = changes;
     output::print(args.output, &plan, |plan| text(&args, &placements, plan))?;
-    Ok(exit_code(!fails))
+    let incomplete = placements.iter().filter(|p| !p.not_considered.is_empty());
+    match incomplete.count() {
+        count @ 1.. if args.manifests.is_strict() => {
+            bail!("--strict: pods with fields that are not considered: {count}")
+        }
+        _ => Ok(exit_code(!fails)),
+    }
 }
 
 fn text(args: &Args, placements: &[Placement], plan: &Plan<'_>) -> String {

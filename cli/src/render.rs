@@ -66,7 +66,12 @@ pub(crate) fn placement(p: &Placement, view: View) -> String {
     if let Some(message) = &p.message {
         _ = writeln!(out, "  {}", plain(message));
     }
+    if !p.not_considered.is_empty() {
+        let fields = p.not_considered.join(", ");
+        _ = writeln!(out, "  not considered: {}", plain(&fields));
+    }
     match &p.round {
+        None if !p.gates.is_empty() => {}
         None => out.push_str("  no offer governs it: Tautline does not affect it\n"),
         Some(round) => out.push_str(&record(round, Some(p), view)),
     }

@@ -91,8 +91,14 @@ async fn of_manifests(
     serve(listener, Arc::clone(&ui.console), &mut tasks)?;
     let place_all = async {
         for pod in &local.pending {
-            if let Err(error) = ui.place(&local, pod).await {
-                ui.report(error_text(error.as_ref()));
+            match ui.place(&local, pod).await {
+                Ok(placed) if !placed.not_considered.is_empty() => {
+                    let fields = placed.not_considered.join(", ");
+                    let (namespace, name) = (&placed.namespace, &placed.pod);
+                    ui.report(format!("pod {namespace}/{name}: not considered: {fields}"));
+                }
+                Ok(_) => {}
+                Err(error) => ui.report(error_text(error.as_ref())),
             }
         }
     };

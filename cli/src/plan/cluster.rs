@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Namespace, Node, Pod, Service},
+    core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+    storage::v1::StorageClass,
 };
 use kube::{Client, api::ListParams};
 use tautline_api::{
-    ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider, manifest::Item,
+    ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider,
+    manifest::{Item, StorageItem},
 };
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
 
@@ -43,5 +45,41 @@ pub(super) async fn read(c: &Client) -> Result<(Vec<Item>, Vec<String>)> {
             Err(error) => warnings.push(format!("{error:#}; the plan is made without them")),
         }
     }
+    add_storage(c, &mut found, &mut warnings).await;
     Ok((found, warnings))
+}
+
+/// Adds the storage objects. Without the right to read claims, the pods lose theirs.
+async fn add_storage(c: &Client, found: &mut Vec<Item>, warnings: &mut Vec<String>) {
+    let all = ListParams::default;
+    let claim = |o| Item::Storage(StorageItem::PersistentVolumeClaim(o));
+    match items::<PersistentVolumeClaim>(c, all(), claim).await {
+        Ok(claims) => found.extend(claims),
+        Err(error) => {
+            warnings.push(format!("{error:#}; volumes are not considered"));
+            found.iter_mut().for_each(remove_volumes);
+            return;
+        }
+    }
+    let volume = |o| Item::Storage(StorageItem::PersistentVolume(o));
+    let class = |o| Item::Storage(StorageItem::StorageClass(o));
+    for read in [
+        items::<PersistentVolume>(c, all(), volume).await,
+        items::<StorageClass>(c, all(), class).await,
+    ] {
+        match read {
+            Ok(read) => found.extend(read),
+            Err(error) => warnings.push(format!(
+                "{error:#}; where some volumes can be is not considered"
+            )),
+        }
+    }
+}
+
+fn remove_volumes(item: &mut Item) {
+    if let Item::Pod(pod) = item
+        && let Some(spec) = &mut pod.spec
+    {
+        spec.volumes = None;
+    }
 }

@@ -232,6 +232,8 @@ mod tests {
             }],
             returned: vec!["a".into()],
             reserved: BTreeMap::new(),
+            gates: Vec::new(),
+            not_considered: Vec::new(),
             round: Some(serde_json::from_value(round).unwrap()),
         }
     }

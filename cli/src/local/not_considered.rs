@@ -1,0 +1,206 @@
+//! Names the fields of a pod that could change its node and that plans do not consider.
+
+use k8s_openapi::api::core::v1::{Affinity, Pod, PodSpec};
+use tautline_api::{convert, manifest::Item};
+use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, pod_rules::PodRules};
+
+/// The schedulers whose part is played here, the second by Tautline's manifests.
+const SCHEDULERS: [&str; 2] = [DEFAULT_SCHEDULER, "tautline-scheduler"];
+
+/// The objects of manifests that a plan does not read and that matter for pods.
+#[derive(Debug, Default)]
+pub(super) struct UnreadKinds {
+    limit_ranges: bool,
+    csi_nodes: bool,
+}
+
+impl UnreadKinds {
+    pub(super) fn new(items: &[Item]) -> Self {
+        let has = |kind: &str| {
+            let is_kind = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == kind);
+            items
+                .iter()
+                .any(|item| matches!(item, Item::Other(name) if is_kind(name)))
+        };
+        Self {
+            limit_ranges: has("LimitRange"),
+            csi_nodes: has("CSINode"),
+        }
+    }
+}
+
+/// The answer to one pod, as far as it decides which fields matter.
+pub(super) struct Answer<'a> {
+    /// The number of nodes that all rules admit.
+    pub(super) usable: usize,
+    /// The rules that Tautline evaluated.
+    pub(super) rules: Vec<&'a str>,
+}
+
+/// Returns the fields of the pod that were not considered and could change the answer.
+pub(super) fn fields(
+    pod: &Pod,
+    snapshot: &Snapshot,
+    unread: &UnreadKinds,
+    answer: &Answer<'_>,
+) -> Vec<String> {
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let mut found = malformed(spec);
+    // Preferences decide only between several nodes.
+    if answer.usable > 1 {
+        found.extend(preferences(spec));
+    }
+    if let Some(name) = spec.scheduler_name.as_deref()
+        && !name.is_empty()
+        && !SCHEDULERS.contains(&name)
+    {
+        found.push(format!("schedulerName {name}"));
+    }
+    // Admission writes what these fields stand for into pods as they are created.
+    if pod.metadata.creation_timestamp.is_none() {
+        found.extend(before_admission(spec, unread));
+    }
+    let priority = spec.priority.unwrap_or_default();
+    if answer.usable == 0 && has_lower_priority(snapshot, priority) {
+        found.push(format!("priority {priority} (preemption)"));
+    }
+    let claims = spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty());
+    if claims && !answer.rules.contains(&"gpu-slice") {
+        found.push("resourceClaims".to_owned());
+    }
+    if spec.scheduling_group.is_some() {
+        found.push("schedulingGroup".to_owned());
+    }
+    let rules = convert::pod_rules(pod);
+    found.extend(volumes(snapshot, &rules));
+    if unread.csi_nodes && !rules.claims.is_empty() {
+        found.push("volumes (limits of CSINodes)".to_owned());
+    }
+    found
+}
+
+/// Returns the parts that are malformed: the API server would refuse the pod.
+fn malformed(spec: &PodSpec) -> Vec<String> {
+    let mut found = Vec::new();
+    for (i, toleration) in spec.tolerations.iter().flatten().enumerate() {
+        let operator = toleration.operator.as_deref().unwrap_or_default();
+        if !["", "Exists", "Equal", "Lt", "Gt"].contains(&operator) {
+            found.push(format!(
+                "tolerations[{i}] (operator {operator:?} is unknown)"
+            ));
+        }
+    }
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref());
+    let required = affinity.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    let terms = required.into_iter().flat_map(|r| &r.node_selector_terms);
+    for expression in terms.flat_map(|t| t.match_expressions.iter().flatten()) {
+        let operator = expression.operator.as_str();
+        if !["In", "NotIn", "Exists", "DoesNotExist", "Lt", "Gt"].contains(&operator) {
+            found.push(format!(
+                "affinity.nodeAffinity (operator {operator:?} is unknown)"
+            ));
+        }
+    }
+    found
+}
+
+fn preferences(spec: &PodSpec) -> Vec<String> {
+    let mut found = Vec::new();
+    let empty = Affinity::default();
+    let affinity = spec.affinity.as_ref().unwrap_or(&empty);
+    macro_rules! preferred {
+        ($($part:ident: $name:literal),*) => {$(
+            let part = affinity.$part.as_ref();
+            let terms = part.and_then(|p| p.preferred_during_scheduling_ignored_during_execution.as_ref());
+            if terms.is_some_and(|terms| !terms.is_empty()) {
+                found.push(concat!("affinity.", $name, " (preferred)").to_owned());
+            }
+        )*};
+    }
+    preferred!(node_affinity: "nodeAffinity", pod_affinity: "podAffinity", pod_anti_affinity: "podAntiAffinity");
+    let mut spread = spec.topology_spread_constraints.iter().flatten();
+    if spread.any(|c| c.when_unsatisfiable == "ScheduleAnyway") {
+        found.push("topologySpreadConstraints (ScheduleAnyway)".to_owned());
+    }
+    found
+}
+
+fn before_admission(spec: &PodSpec, unread: &UnreadKinds) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(class) = &spec.runtime_class_name {
+        found.push(format!("runtimeClassName {class}"));
+    }
+    if let Some(class) = spec.priority_class_name.as_ref().filter(|c| !c.is_empty())
+        && spec.priority.is_none()
+    {
+        found.push(format!("priorityClassName {class}"));
+    }
+    let lacks_requests = spec.containers.iter().any(|c| {
+        let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
+        requests.is_none_or(|r| !r.contains_key("cpu") || !r.contains_key("memory"))
+    });
+    if unread.limit_ranges && lacks_requests {
+        found.push("requests (defaults of LimitRanges)".to_owned());
+    }
+    found
+}
+
+/// Returns whether a pod with a node has a lower priority. Of pods that were bound before, the
+/// priority is not known here, so each may have one.
+fn has_lower_priority(snapshot: &Snapshot, priority: i32) -> bool {
+    let is_lower = |pod: &tautline_core::model::Pod| match &pod.placement {
+        Some(placement) => placement.priority < priority,
+        None => priority > 0,
+    };
+    let mut bound = snapshot.pods().filter(|p| p.node.is_some() && !p.finished);
+    bound.any(|pod| is_lower(pod))
+}
+
+/// Returns the claims whose volume or storage class is not known.
+fn volumes(snapshot: &Snapshot, rules: &PodRules) -> Vec<String> {
+    let storage = snapshot.storage();
+    let mut found = Vec::new();
+    for name in &rules.claims {
+        let made = || rules.own_claims.iter().find(|claim| claim.name == *name);
+        let claim = storage
+            .and_then(|s| s.claim(&rules.namespace, name))
+            .or_else(made);
+        // An absent claim keeps the pod pending.
+        let Some((storage, claim)) = storage.zip(claim) else {
+            continue;
+        };
+        if let Some(volume) = &claim.volume {
+            if storage.volume_of(claim).is_none() {
+                found.push(format!(
+                    "claim {name} (PersistentVolume {volume} is not known)"
+                ));
+            }
+            continue;
+        }
+        let class = storage.class_of(claim);
+        if class.is_none_or(|class| !class.waits_for_pod) && !claim.is_observed {
+            let why = match (&claim.class, class) {
+                (Some(class), None) if !class.is_empty() => {
+                    format!("StorageClass {class} is not known")
+                }
+                (None, None) => "the default StorageClass is not known".to_owned(),
+                _ => "it is not bound yet".to_owned(),
+            };
+            found.push(format!("claim {name} ({why})"));
+        } else if class.is_none() && claim.class.as_deref() != Some("") {
+            found.push(format!("claim {name} (its StorageClass is not known)"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Rules of Kubernetes that decide about a pod's node, and the fields that `plan` does not consider.
+
+// The lint does not see helpers as tests.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::{Value, json};
+
+/// Plans the pods of these specs, on node a1 of zone a and node b1 of zone b.
+fn plan(objects: &[Value], specs: &[Value], args: &[&str]) -> Output {
+    let mut items: Vec<Value> = [("a1", "a"), ("b1", "b")]
+        .iter()
+        .map(|(name, zone)| {
+            json!({"apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": name, "labels": {"zone": zone}},
+                "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}})
+        })
+        .collect();
+    items.extend_from_slice(objects);
+    for (i, spec) in specs.iter().enumerate() {
+        let mut spec = spec.clone();
+        if spec.get("containers").is_none() {
+            spec["containers"] = json!([{"name": "c", "image": "i"}]);
+        }
+        items.push(json!({"apiVersion": "v1", "kind": "Pod", "spec": spec,
+            "metadata": {"name": format!("p{i}"), "namespace": "shop", "labels": {"app": "w"}}}));
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tautline"))
+        .args([&["plan", "-f", "-"], args].concat())
+        .env_remove("KUBECONFIG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(list.to_string().as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+/// Returns the lines of the plan about pods, without those about offers.
+fn lines(objects: &[Value], specs: &[Value]) -> Vec<String> {
+    let out = plan(objects, specs, &[]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with("no offer"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn spread_and_host_ports_count_the_pods_before() {
+    let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "w"}}}]});
+    let placed = ["pod shop/p0 goes to a1", "pod shop/p1 goes to b1"];
+    assert_eq!(lines(&[], &[spread.clone(), spread]), placed);
+    let port = json!({"containers": [{"name": "c", "image": "i",
+        "ports": [{"containerPort": 80, "hostPort": 80}]}]});
+    let found = lines(&[], &[port.clone(), port.clone(), port]);
+    assert_eq!(found[..2], placed);
+    let message = "0/2 nodes are available: 2 no free host port 80/TCP.";
+    assert_eq!(found[2..], ["pod shop/p2 stays pending", message]);
+}
+
+#[test]
+fn volumes_decide_about_nodes() {
+    let required = json!({"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "zone", "operator": "In", "values": ["b"]}]}]});
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
+            "spec": {"storageClassName": "", "nodeAffinity": {"required": required}}}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "shop"},
+            "spec": {"volumeName": "pv", "storageClassName": ""}}),
+    ];
+    let uses = |claim: &str| json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]});
+    let found = lines(&objects, &[uses("data"), uses("absent")]);
+    let message = "0/2 nodes are available: 2 PersistentVolumeClaim absent does not exist.";
+    let pending = "pod shop/p1 stays pending";
+    assert_eq!(found, ["pod shop/p0 goes to b1", pending, message]);
+}
+
+#[test]
+fn gated_pod_waits_without_an_exit_code() {
+    let gated = json!({"schedulingGates": [{"name": "example.com/quota"}]});
+    let out = plan(&[], std::slice::from_ref(&gated), &["-o", "json"]);
+    assert_eq!(out.status.code(), Some(0));
+    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(list[0]["gates"], json!(["example.com/quota"]));
+    let waits = "waits for its scheduling gates: example.com/quota";
+    assert_eq!(lines(&[], &[gated]), ["pod shop/p0 stays pending", waits]);
+}
+
+#[test]
+fn pods_of_higher_priority_are_placed_first() {
+    let of = |priority: i32| {
+        json!({"priority": priority, "nodeSelector": {"zone": "b"}, "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]})
+    };
+    let found = lines(&[], &[of(0), of(1000)]);
+    assert_eq!(
+        found[..2],
+        ["pod shop/p1 goes to b1", "pod shop/p0 stays pending"]
+    );
+}
+
+#[test]
+fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
+    let specs = [json!({"schedulerName": "volcano", "runtimeClassName": "kata"})];
+    let found = lines(&[], &specs);
+    let fields = "not considered: schedulerName volcano, runtimeClassName kata";
+    assert_eq!(found, ["pod shop/p0 goes to a1", fields]);
+    let out = plan(&[], &specs, &["--strict"]);
+    assert_eq!(out.status.code(), Some(2));
+    let error = String::from_utf8(out.stderr).unwrap();
+    let text = "--strict: pods with fields that are not considered: 1";
+    assert!(error.contains(text), "{error}");
+    assert_eq!(
+        plan(&[], &[json!({})], &["--strict"]).status.code(),
+        Some(0)
+    );
+}
