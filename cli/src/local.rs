@@ -247,7 +247,7 @@ impl LocalScheduler {
             });
         }
         let known = convert::pod(pod);
-        self.store.apply(Object::PodRules(convert::pod_rules(pod)));
+        self.keep_rules(pod);
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
             let snapshot = self.store.snapshot();
@@ -298,6 +298,17 @@ impl LocalScheduler {
             reserved,
             ..Placement::default()
         })
+    }
+
+    /// Replaces the rules of an earlier pod of this name by those of `pod`.
+    fn keep_rules(&self, pod: &Pod) {
+        let rules = convert::pod_rules(pod);
+        let is_empty = rules.is_empty();
+        let object = Object::PodRules(rules);
+        match is_empty {
+            true => self.store.delete(Kind::PodRules, &object.key()),
+            false => self.store.apply(object),
+        }
     }
 
     fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {

@@ -1,27 +1,14 @@
 //! Evaluates the host ports of a pod: two pods of one node must not take the same port.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#ports>
 
-use std::fmt;
-
 use crate::{
     index::Snapshot,
     model::{Node, Pod},
-    pod_rules::PodRules,
+    pod_rules::{HostPort, PodRules},
 };
 
 /// The address that stands for all addresses of a node.
 const ALL_ADDRESSES: &str = "0.0.0.0";
-
-/// A port of the node that a container takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
-    /// The node's address; empty and `0.0.0.0` stand for all its addresses.
-    pub address: Box<str>,
-    /// The protocol, such as `TCP`.
-    pub protocol: Box<str>,
-    /// The port's number.
-    pub port: u16,
-}
 
 impl HostPort {
     /// Returns whether one node cannot give both ports. As in kube-scheduler, only the IPv4 form
@@ -31,12 +18,6 @@ impl HostPort {
         self.port == other.port
             && self.protocol == other.protocol
             && (self.address == other.address || is_open(self) || is_open(other))
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, self.protocol)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Kubernetes' hard rules for a pod on a node, for plans that kube-scheduler does not check.
 
 use crate::{
-    host_ports::{HostPort, taken_port},
+    host_ports::taken_port,
     index::Snapshot,
     model::{Node, Pod, Taint, Toleration, TolerationValue},
     names::GATE_RESOURCE,
     pod_affinity::{AffinityConflict, PodAffinity},
-    pod_rules::PodRules,
+    pod_rules::{HostPort, PodRules},
     topology_spread::{SpreadConflict, TopologySpread},
     volume_filter::{VolumeConflict, VolumeFilter},
 };

@@ -1,9 +1,9 @@
 //! The parts of a pod that decide about its node and that no watch of Tautline reads:
 //! kube-scheduler applies them before it calls the extender. Plans without kube-scheduler read them.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use crate::{host_ports::HostPort, topology_spread::SpreadConstraint, volumes::VolumeClaim};
+use crate::{selector::Selector, volumes::VolumeClaim};
 
 /// The rules of one pod, bound or not. Most pods have none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,4 +20,46 @@ pub struct PodRules {
     pub claims: Vec<Arc<str>>,
     /// The claims that are made for the pod's ephemeral volumes.
     pub own_claims: Vec<VolumeClaim>,
+}
+
+impl PodRules {
+    /// Returns whether the pod has no such rules.
+    pub fn is_empty(&self) -> bool {
+        self.spread.is_empty() && self.host_ports.is_empty() && self.claims.is_empty()
+    }
+}
+
+/// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpreadConstraint {
+    /// The greatest difference between the pods of a domain and those of the emptiest domain.
+    pub max_skew: i64,
+    /// The node label whose values are the domains.
+    pub topology_key: Box<str>,
+    /// The selector of the counted pods, with the pod's values of `matchLabelKeys`; `None` selects
+    /// no pod.
+    pub selector: Option<Selector>,
+    /// The number of domains below which the emptiest domain counts as empty.
+    pub min_domains: usize,
+    /// True if only the nodes that the pod's node selector and node affinity admit count.
+    pub honors_affinity: bool,
+    /// True if only the nodes whose taints the pod tolerates count.
+    pub honors_taints: bool,
+}
+
+/// A port of the node that a container takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// The node's address; empty and `0.0.0.0` stand for all its addresses.
+    pub address: Box<str>,
+    /// The protocol, such as `TCP`.
+    pub protocol: Box<str>,
+    /// The port's number.
+    pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, self.protocol)
+    }
 }

@@ -6,27 +6,9 @@ use std::{collections::HashMap, fmt};
 use crate::{
     index::Snapshot,
     model::{Node, Pod},
-    pod_rules::PodRules,
+    pod_rules::{PodRules, SpreadConstraint},
     selector::Selector,
 };
-
-/// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SpreadConstraint {
-    /// The greatest difference between the pods of a domain and those of the emptiest domain.
-    pub max_skew: i64,
-    /// The node label whose values are the domains.
-    pub topology_key: Box<str>,
-    /// The selector of the counted pods, with the pod's values of `matchLabelKeys`; `None` selects
-    /// no pod.
-    pub selector: Option<Selector>,
-    /// The number of domains below which the emptiest domain counts as empty.
-    pub min_domains: usize,
-    /// True if only the nodes that the pod's node selector and node affinity admit count.
-    pub honors_affinity: bool,
-    /// True if only the nodes whose taints the pod tolerates count.
-    pub honors_taints: bool,
-}
 
 impl SpreadConstraint {
     fn selects(&self, pod: &Pod) -> bool {

@@ -297,12 +297,14 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
     })
 }
 
-/// Returns the rules of a pod that the index reads from manifests only; `None` for other kinds.
+/// Returns the rules of a pod that the index reads from manifests only; `None` for a pod without
+/// such rules, and for other kinds.
 pub fn pod_rules(item: &Item) -> Option<Object> {
-    match item {
-        Item::Pod(pod) => Some(Object::PodRules(convert::pod_rules(pod))),
-        _ => None,
-    }
+    let Item::Pod(pod) = item else {
+        return None;
+    };
+    let rules = convert::pod_rules(pod);
+    (!rules.is_empty()).then_some(Object::PodRules(rules))
 }
 
 /// Returns all storage objects of manifests for the index.

@@ -2,7 +2,7 @@
 //! volume claims.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, TopologySpreadConstraint};
-use tautline_core::{host_ports::HostPort, pod_rules::PodRules, topology_spread::SpreadConstraint};
+use tautline_core::pod_rules::{HostPort, PodRules, SpreadConstraint};
 
 use super::{name, namespace, storage};
 
