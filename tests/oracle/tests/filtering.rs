@@ -1,6 +1,8 @@
 //! Hard rules for nodes: `tautline_core`'s node filter against kube-scheduler's filter plugins.
 
 mod clusters;
+mod random;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +26,11 @@ const CLUSTERS: u64 = 300;
 fn placed(cluster: &Value) -> Result<Vec<Value>> {
     let mut index = Index::default();
     let list = |key: &str| cluster[key].as_array().cloned().unwrap_or_default();
+    let storage = ["claims", "volumes", "classes"].into_iter().flat_map(list);
+    let storage: Vec<_> = storage
+        .map(|object| manifest::parse(&object.to_string()))
+        .collect::<Result<_, _>>()?;
+    index.apply(manifest_files::storage(&storage.concat()));
     let objects = ["namespaces", "nodes", "pods", "pending"].into_iter();
     for object in objects.flat_map(list) {
         for object in read(&object)? {
@@ -111,22 +118,24 @@ fn node_filter_excludes_what_kube_scheduler_excludes() -> Result<()> {
         }
     }
     println!("nodes by kube-scheduler's reason in {CLUSTERS} clusters: {counts:#?}");
+    if !differ.is_empty() {
+        let shown = differ.iter().take(5).cloned().collect::<Vec<_>>();
+        bail!("{} clusters differ:\n{}", differ.len(), shown.join("\n"));
+    }
     for reason in [
         "",
         "Insufficient",
         "free ports",
-        "topology spread",
+        "spread constraints",
         "affinity",
+        "volume",
     ] {
         let is_there = |(text, count): (&String, &usize)| match reason {
             "" => text.is_empty() && *count > 200,
+            "spread constraints" => text.ends_with(reason) && *count > 50,
             _ => text.contains(reason) && *count > 50,
         };
         assert!(counts.iter().any(is_there), "too few nodes with {reason:?}");
-    }
-    if !differ.is_empty() {
-        let shown = differ.iter().take(5).cloned().collect::<Vec<_>>();
-        bail!("{} clusters differ:\n{}", differ.len(), shown.join("\n"));
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 // Command filter answers which nodes pass kube-scheduler's own filter plugins.
 // One JSON line in, one out, in order:
 //
-//	{"nodes": [...], "pods": [...], "namespaces": [...], "pending": [...]}
+//	{"nodes": [...], "pods": [...], "namespaces": [...], "volumes": [...],
+//	 "claims": [...], "classes": [...], "pending": [...]}
 //	{"pending": [{"n1": "", "n2": "Insufficient cpu"}, ...]} or {"error": "..."}
 //
 // A node with an empty text can host the pending pod, which is then on the
@@ -16,14 +17,16 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/kubernetes/fake"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -45,15 +48,21 @@ import (
 var enabled = []string{
 	names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity,
 	names.NodePorts, names.NodeResourcesFit, names.PodTopologySpread,
-	names.InterPodAffinity,
+	names.InterPodAffinity, names.VolumeBinding, names.VolumeRestrictions, names.VolumeZone,
 	names.PrioritySort, names.DefaultBinder,
 }
 
+// The time in which the volume binder takes over a few objects.
+const binderDelay = 30 * time.Millisecond
+
 type request struct {
-	Nodes      []*corev1.Node      `json:"nodes"`
-	Pods       []*corev1.Pod       `json:"pods"`
-	Namespaces []*corev1.Namespace `json:"namespaces"`
-	Pending    []*corev1.Pod       `json:"pending"`
+	Nodes      []*corev1.Node                  `json:"nodes"`
+	Pods       []*corev1.Pod                   `json:"pods"`
+	Namespaces []*corev1.Namespace             `json:"namespaces"`
+	Volumes    []*corev1.PersistentVolume      `json:"volumes"`
+	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
+	Classes    []*storagev1.StorageClass       `json:"classes"`
+	Pending    []*corev1.Pod                   `json:"pending"`
 }
 
 type answer map[string]any
@@ -65,10 +74,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "filter:", err)
 		os.Exit(1)
 	}
-	// Its address is never dialled: the informers are filled by hand.
-	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"})
 	lines.Each(func(r request) any {
-		pending, err := placeAll(client, profile, r)
+		pending, err := placeAll(profile, r)
 		if err != nil {
 			return answer{"error": err.Error()}
 		}
@@ -92,7 +99,7 @@ func profile() (*config.KubeSchedulerProfile, error) {
 }
 
 // Filters the nodes of each pending pod, and puts the pod on the first that is left.
-func placeAll(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r request) ([]map[string]string, error) {
+func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, pods := range [][]*corev1.Pod{r.Pods, r.Pending} {
@@ -104,13 +111,8 @@ func placeAll(client kubernetes.Interface, profile *config.KubeSchedulerProfile,
 			pods[i] = created
 		}
 	}
+	client := fake.NewClientset(r.objects()...)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	namespaces := factory.Core().V1().Namespaces().Informer().GetIndexer()
-	for _, namespace := range r.Namespaces {
-		if err := namespaces.Add(namespace); err != nil {
-			return nil, err
-		}
-	}
 	// kube-scheduler's snapshot leaves out pods that have ended, and nodes that
 	// are gone with their pods.
 	exists := sets.New[string]()
@@ -132,6 +134,16 @@ func placeAll(client kubernetes.Interface, profile *config.KubeSchedulerProfile,
 	if err != nil {
 		return nil, err
 	}
+	factory.Start(ctx.Done())
+	for kind, isSynced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !isSynced {
+			return nil, fmt.Errorf("%v cannot be listed", kind)
+		}
+	}
+	if len(r.Claims) > 0 {
+		// The binder's own caches follow the informers, and tell nobody when.
+		time.Sleep(binderDelay)
+	}
 	var all []map[string]string
 	for _, pod := range r.Pending {
 		now.Snapshot = cache.NewSnapshot(running, r.Nodes)
@@ -149,6 +161,24 @@ func placeAll(client kubernetes.Interface, profile *config.KubeSchedulerProfile,
 		}
 	}
 	return all, nil
+}
+
+// The objects that the plugins read from informers.
+func (r request) objects() []k8sruntime.Object {
+	var all []k8sruntime.Object
+	for _, namespace := range r.Namespaces {
+		all = append(all, namespace)
+	}
+	for _, volume := range r.Volumes {
+		all = append(all, volume)
+	}
+	for _, claim := range r.Claims {
+		all = append(all, claim)
+	}
+	for _, class := range r.Classes {
+		all = append(all, class)
+	}
+	return all
 }
 
 // The snapshot that the plugins read now.

@@ -3,6 +3,11 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
+use super::{
+    random::{chance, pick},
+    storage::{classes, storage},
+};
+
 const APPS: [&str; 3] = ["web", "db", "cache"];
 const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
 const TEAMS: [&str; 2] = ["x", "y"];
@@ -11,7 +16,11 @@ const TOPOLOGY_KEYS: [&str; 3] = ["zone", "kubernetes.io/hostname", "rack"];
 
 /// Returns a cluster with pods that have no node, as the `filter` oracle reads them.
 pub fn cluster(rng: &mut Rng) -> Value {
-    let nodes: Vec<Value> = (0..rng.usize(2..7)).map(|i| node(rng, i)).collect();
+    let mut nodes: Vec<Value> = (0..rng.usize(2..7)).map(|i| node(rng, i)).collect();
+    let is_roomy = rng.bool();
+    if is_roomy {
+        nodes.iter_mut().for_each(|node| make_roomy(rng, node));
+    }
     let pods: Vec<Value> = (0..rng.usize(0..11))
         .map(|i| bound(rng, i, nodes.len()))
         .collect();
@@ -25,13 +34,21 @@ pub fn cluster(rng: &mut Rng) -> Value {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         })
         .collect();
-    let pending = pending(rng);
-    json!({"nodes": nodes, "pods": pods, "namespaces": namespaces, "pending": pending})
+    let pending = pending(rng, is_roomy);
+    let (claims, volumes) = storage(rng, &NAMESPACES, &ZONES);
+    json!({"nodes": nodes, "pods": pods, "namespaces": namespaces, "claims": claims,
+        "volumes": volumes, "classes": classes(rng, &ZONES), "pending": pending})
 }
 
-/// Returns some pods without a node, mostly replicas of one template.
-fn pending(rng: &mut Rng) -> Vec<Value> {
-    let template = pod(rng, "template", true);
+/// Returns some pods without a node, mostly replicas of one template. In a roomy cluster most of
+/// them have no affinity and no claims.
+fn pending(rng: &mut Rng, is_roomy: bool) -> Vec<Value> {
+    let mut template = pod(rng, "template", true);
+    if is_roomy && chance(rng, 75) {
+        for field in ["affinity", "nodeSelector", "volumes"] {
+            template["spec"][field] = Value::Null;
+        }
+    }
     let pods = (0..rng.usize(1..6)).map(|i| {
         let name = format!("pending{i}");
         let mut pod = match chance(rng, 75) {
@@ -45,15 +62,6 @@ fn pending(rng: &mut Rng) -> Vec<Value> {
     pods.collect()
 }
 
-fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
-    from[rng.usize(..from.len())]
-}
-
-/// Returns true in `percent` of a hundred cases.
-fn chance(rng: &mut Rng, percent: u32) -> bool {
-    rng.u32(..100) < percent
-}
-
 fn node(rng: &mut Rng, index: usize) -> Value {
     let name = format!("n{index}");
     let mut labels = Map::new();
@@ -61,7 +69,11 @@ fn node(rng: &mut Rng, index: usize) -> Value {
         labels.insert("kubernetes.io/hostname".into(), json!(name));
     }
     if chance(rng, 85) {
-        labels.insert("zone".into(), json!(pick(rng, &ZONES)));
+        let zone = pick(rng, &ZONES);
+        labels.insert("zone".into(), json!(zone));
+        if rng.bool() {
+            labels.insert("topology.kubernetes.io/zone".into(), json!(zone));
+        }
     }
     if chance(rng, 40) {
         labels.insert("rack".into(), json!(pick(rng, &["r1", "r2", ""])));
@@ -94,6 +106,19 @@ fn node(rng: &mut Rng, index: usize) -> Value {
         "spec": {"unschedulable": chance(rng, 8), "taints": taints},
         "status": {"allocatable": allocatable, "capacity": allocatable},
     })
+}
+
+/// Makes a node that takes most pods, so that the rules between pods decide.
+fn make_roomy(rng: &mut Rng, node: &mut Value) {
+    let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110", "example.com/dongle": "9"});
+    node["status"]["allocatable"] = amounts;
+    node["spec"]["unschedulable"] = json!(false);
+    if chance(rng, 80) {
+        node["spec"]["taints"] = json!([]);
+    }
+    if node["metadata"]["labels"]["zone"].is_null() {
+        node["metadata"]["labels"]["zone"] = json!(pick(rng, &ZONES));
+    }
 }
 
 fn taint(rng: &mut Rng) -> Value {
@@ -195,6 +220,7 @@ fn resize(rng: &mut Rng, pod: &mut Value) {
 }
 
 fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
+    let app = pick(rng, &APPS);
     let mut spec = json!({"containers": containers(rng, "c", 1, 3)});
     if chance(rng, 25) {
         let mut init = containers(rng, "i", 1, 3);
@@ -215,9 +241,19 @@ fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
     }
     if pending {
         node_rules(rng, &mut spec);
-        spread(rng, &mut spec);
+        spread(rng, &mut spec, app);
     }
     ports(rng, &mut spec);
+    if chance(rng, 20) {
+        let volumes = (0..rng.usize(1..3)).map(|i| {
+            let claim = pick(
+                rng,
+                &["data0", "data1", "data2", "data0", "data1", "absent"],
+            );
+            json!({"name": format!("v{i}"), "persistentVolumeClaim": {"claimName": claim}})
+        });
+        spec["volumes"] = volumes.collect();
+    }
     let near: Vec<Value> = if pending {
         (0..rng.usize(..2) * rng.usize(..3))
             .map(|_| pod_term(rng))
@@ -236,7 +272,7 @@ fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
         spec["affinity"]["podAntiAffinity"] =
             json!({"requiredDuringSchedulingIgnoredDuringExecution": away});
     }
-    let mut labels = json!({"app": pick(rng, &APPS)});
+    let mut labels = json!({"app": app});
     if rng.bool() {
         labels["version"] = json!(pick(rng, &["1", "2"]));
     }
@@ -288,8 +324,8 @@ fn ports(rng: &mut Rng, spec: &mut Value) {
     spec[kind][0]["ports"] = json!([port]);
 }
 
-/// Gives some pods topology spread constraints.
-fn spread(rng: &mut Rng, spec: &mut Value) {
+/// Gives some pods topology spread constraints, mostly over pods of their own app.
+fn spread(rng: &mut Rng, spec: &mut Value, own: &str) {
     if chance(rng, 50) {
         return;
     }
@@ -306,7 +342,8 @@ fn spread(rng: &mut Rng, spec: &mut Value) {
                 constraint["labelSelector"] = json!({"matchExpressions": [
                 {"key": "version", "operator": pick(rng, &["Exists", "DoesNotExist"])}]})
             }
-            _ => constraint["labelSelector"] = json!({"matchLabels": {"app": pick(rng, &APPS)}}),
+            3 => constraint["labelSelector"] = json!({"matchLabels": {"app": pick(rng, &APPS)}}),
+            _ => constraint["labelSelector"] = json!({"matchLabels": {"app": own}}),
         }
         if chance(rng, 15) {
             constraint["whenUnsatisfiable"] = json!("ScheduleAnyway");
