@@ -106,7 +106,7 @@ async fn show<K: Shown>(
     order: impl Fn(&K) -> Option<SortKey>,
     table: fn(&[K], bool, Timestamp) -> String,
 ) -> Result<ExitCode> {
-    let (scope, objects, missing) = match args.manifests.read()? {
+    let (scope, objects, missing) = match args.manifests.read(args.scope.named())? {
         Some(items) => {
             let scope = args.scope.of_manifests();
             let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::Pod;
-use tautline_api::manifest::{FieldPath, Finding, Item, MAX_TEMPLATE_PODS};
+use tautline_api::manifest::{FieldPath, Finding, Item, MAX_TEMPLATE_PODS, WorkloadTable};
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, Bandwidth, PairTable, RoundTrip, TABLE_LABEL};
 use tautline_runtime::{
     input_files::InputFiles,
-    manifest_files::{self, ManifestFileError, Manifests, Warning},
+    manifest_files::{self, ManifestFileError, Manifests, ReadOptions, Skipped, Warning},
 };
 
-use crate::{local::builtin::is_labelled, pod_name::absent, table::plain};
+use crate::{local::builtin::is_labelled, pod_name::absent, program_name, scope, table::plain};
 
 /// The maximum number of warnings that are shown: a file of a whole cluster may have one per pod.
 const MAX_WARNINGS: usize = 50;
+/// The maximum number of workloads without pods that are named.
+const MAX_IDLE: usize = 10;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ManifestArgs {
@@ -24,6 +26,38 @@ pub(crate) struct ManifestArgs {
     /// Refuse manifests with faults, instead of a warning
     #[arg(long, requires = "file")]
     strict: bool,
+    /// More kinds with pod templates, as a table of kinds and paths; may be given several times
+    #[arg(long, value_name = "FILE", requires = "file")]
+    workloads: Vec<PathBuf>,
+}
+
+/// [`ManifestArgs`] of a command that has no other use for a namespace.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct NamespacedManifestArgs {
+    #[command(flatten)]
+    pub manifests: ManifestArgs,
+    #[command(flatten)]
+    namespace: FileNamespace,
+}
+
+/// The namespace of files, of a command that has no other use for one.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct FileNamespace {
+    /// Namespace of the objects in the files that name none [default: default]
+    #[arg(short, long, value_name = "NS", requires = "file", value_parser = scope::name)]
+    pub namespace: Option<String>,
+}
+
+impl NamespacedManifestArgs {
+    /// Calls [`ManifestArgs::read`] with the namespace.
+    pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
+        self.manifests.read(self.namespace.namespace.as_deref())
+    }
+
+    /// Calls [`ManifestArgs::load`] with the namespace.
+    pub(crate) fn load(&self) -> Result<Option<Manifests>> {
+        self.manifests.load(self.namespace.namespace.as_deref())
+    }
 }
 
 impl ManifestArgs {
@@ -40,9 +74,10 @@ impl ManifestArgs {
         self.strict
     }
 
-    /// Reads the objects of the files; returns `None` without `-f`.
-    pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
-        let Some(manifests) = self.load()? else {
+    /// Reads the objects of the files; returns `None` without `-f`. Objects without a namespace get
+    /// `namespace`.
+    pub(crate) fn read(&self, namespace: Option<&str>) -> Result<Option<Vec<Item>>> {
+        let Some(manifests) = self.load(namespace)? else {
             return Ok(None);
         };
         self.judge(&manifests)?;
@@ -51,16 +86,27 @@ impl ManifestArgs {
 
     /// Reads the contents of the files; the caller passes them on to [`Self::judge`], which shows
     /// their warnings.
-    pub(crate) fn load(&self) -> Result<Option<Manifests>> {
+    pub(crate) fn load(&self, namespace: Option<&str>) -> Result<Option<Manifests>> {
         if !self.is_given() {
             return Ok(None);
         }
-        let manifests = read(&self.file, &mut InputFiles::default())?;
-        for skipped in &manifests.skipped {
-            note!("{}", plain(skipped));
+        let mut inputs = InputFiles::default();
+        let mut workloads = WorkloadTable::default();
+        for path in &self.workloads {
+            let named = || format!("--workloads {}", path.display());
+            let text = inputs.named(path).map_err(Error::msg).with_context(named)?;
+            workloads.add(&text).with_context(named)?;
         }
-        for pair in manifests.items.windows(2) {
-            if let [Item::Workload(w), Item::Pod(first)] = pair
+        let options = ReadOptions {
+            namespace: namespace.map(str::to_owned),
+            workloads,
+        };
+        let receive = format!("| {} -f -", command());
+        let manifests =
+            read(&self.file, &mut inputs, &options).map_err(|e| located(e, &receive))?;
+        show_skipped(&manifests.skipped, &receive);
+        for (at, item) in manifests.items.iter().enumerate() {
+            if let (Item::Workload(w), Some(Item::Pod(first))) = (item, manifests.items.get(at + 1))
                 && w.replicas() > MAX_TEMPLATE_PODS
                 && w.made(&first.metadata)
             {
@@ -68,6 +114,7 @@ impl ManifestArgs {
                 note!("{name}: only {MAX_TEMPLATE_PODS} of its {all} pods are planned");
             }
         }
+        show_idle(&manifests.items);
         Ok(Some(manifests))
     }
 
@@ -81,12 +128,58 @@ impl ManifestArgs {
     }
 }
 
+/// Returns the command that was run, without its options.
+fn command() -> String {
+    let args = std::env::args()
+        .skip(1)
+        .take_while(|arg| !arg.starts_with('-'));
+    let words = std::iter::once(program_name::current().to_owned()).chain(args);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns an error with what was left out; `receive` as for [`Skipped::line`].
+pub(crate) fn located(mut error: ManifestFileError, receive: &str) -> Error {
+    let skipped = std::mem::take(&mut error.skipped);
+    let own = format!("{}: {}", error.path.display(), error.message);
+    let lines = skipped.iter().map(|skipped| skipped.line(receive));
+    let mut lines = lines.filter(|line| *line != own && !error.to_string().starts_with(line));
+    match lines.next() {
+        Some(first) => anyhow!("{error}; {first}"),
+        None => error.into(),
+    }
+}
+
+/// Prints the files and folders that are left out.
+pub(crate) fn show_skipped(skipped: &[Skipped], receive: &str) {
+    for skipped in skipped {
+        note!("{}", plain(&skipped.line(receive)));
+    }
+}
+
+/// Names the workloads that have no pods because of their fields, in one line.
+fn show_idle(items: &[Item]) {
+    let idle = items.iter().filter_map(|item| match item {
+        Item::Workload(w) => w.idle().next().map(|why| format!("{w} ({why})")),
+        _ => None,
+    });
+    let idle: Vec<String> = idle.collect();
+    if idle.is_empty() {
+        return;
+    }
+    let mut text = idle[..idle.len().min(MAX_IDLE)].join(", ");
+    if idle.len() > MAX_IDLE {
+        text += &format!(" and {} more", idle.len() - MAX_IDLE);
+    }
+    note!("no pods of {}", plain(&text));
+}
+
 /// Calls [`manifest_files::read`], and adds the faults of tables.
 pub(crate) fn read(
     paths: &[PathBuf],
     inputs: &mut InputFiles,
+    options: &ReadOptions,
 ) -> Result<Manifests, ManifestFileError> {
-    let mut manifests = manifest_files::read(paths, inputs)?;
+    let mut manifests = manifest_files::read(paths, inputs, options)?;
     let faults = table_faults(&manifests.items);
     manifests.warn(faults);
     Ok(manifests)

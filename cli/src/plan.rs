@@ -31,8 +31,8 @@ use document::Plan;
 #[derive(clap::Args)]
 #[command(
     after_help = "Without -f the cluster is read once and not changed: where would its pending pods go?\n\
-    With -f a Deployment, StatefulSet, ReplicaSet, Job or CronJob without pods in the manifests counts\n\
-    with the pods of its template, NAME-0, NAME-1, ...: as many as run at a time, up to 100.\n\
+    With -f a Deployment, Job, JobSet, RayCluster or other workload without pods in the manifests counts\n\
+    with the pods of its templates, as many as run at a time, up to 100; a DaemonSet has one on each node.\n\
     Warnings, errors with --strict: fields, kinds and quantities that would be ignored, offers that\n\
     select nothing or name a missing policy, rules without a Service, values that a built-in provider\n\
     refuses.\n\n\
@@ -61,8 +61,8 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Only pending pods of this namespace, and the namespace of --pod NAME [default: for
-    /// --pod that of the kubeconfig's context, else default]
+    /// Only pending pods of this namespace, which is also that of objects in files and of --pod
+    /// NAME without one [default: for --pod that of the kubeconfig's context, else default]
     #[arg(short, long, value_name = "NS", value_parser = scope::name)]
     namespace: Option<String>,
     /// Only this pod, as NAMESPACE/NAME, or NAME with -n; bound or not
@@ -108,11 +108,12 @@ struct Input {
 
 impl Args {
     async fn input(&self) -> Result<Input> {
-        if let Some(mut manifests) = self.manifests.load()? {
+        let named = self.namespace.as_deref();
+        if let Some(mut manifests) = self.manifests.load(named)? {
             additions::add_nodes(&mut manifests, &self.nodes)?;
             return Ok(Input {
                 manifests,
-                namespace: "default".to_owned(),
+                namespace: named.unwrap_or("default").to_owned(),
                 warnings: Vec::new(),
             });
         }

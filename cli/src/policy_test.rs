@@ -21,11 +21,15 @@ use tautline_core::{
     trust::{OWN_NAMESPACE, TrustedNamespaces},
 };
 use tautline_report::Report;
-use tautline_runtime::{input_files::InputFiles, manifest_files};
+use tautline_runtime::{
+    input_files::InputFiles,
+    manifest_files::{self, ReadOptions},
+};
 
 use self::{file::TestFile, runner::CaseRun};
 use crate::{
-    EXIT_ERROR, manifests,
+    EXIT_ERROR,
+    manifests::{self, located},
     output::{self, ReportOutput},
     provider_args::TrustArgs,
     table::plain,
@@ -35,7 +39,7 @@ use crate::{
 #[command(
     after_help = "A test file, in the folder of the manifests or below:\n\n  \
     manifests: [..]              # files and folders, from this file on, in the working folder [default: its folder]\n  \
-    namespace: vision            # of names without one [default: default]\n  \
+    namespace: vision            # of names and objects without one [default: default]\n  \
     costs:                       # in place of the provider of a rule; a text is a reason code\n    \
       carbon: {north-1: 10, north-2: 40, south-1: OverLimit}\n  \
     cases:\n  \
@@ -87,6 +91,15 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 const SUITE: &str = "tautline test";
+/// The end of a command that renders manifests, for files whose cases name them.
+const RECEIVE: &str = "> rendered.yaml, and name that file in manifests";
+
+fn options(file: &TestFile) -> ReadOptions {
+    ReadOptions {
+        namespace: Some(file.namespace.clone()),
+        ..ReadOptions::default()
+    }
+}
 
 fn report(runs: &[CaseRun]) -> Report {
     Report {
@@ -112,10 +125,11 @@ async fn run_all(
             .map_err(Error::msg)
             .with_context(named)?;
         let read = file::read(&path, &text).and_then(|file: TestFile| {
-            let manifests = manifests::read(&file.manifests(&path), &mut inputs)
-                .map_err(|e| vec![format!("{}: {e}", path.display())])?;
+            let manifests =
+                manifests::read(&file.manifests(&path), &mut inputs, &options(&file))
+                    .map_err(|e| vec![format!("{}: {}", path.display(), located(e, RECEIVE))])?;
             warnings.extend(manifests.warnings.iter().map(ToString::to_string));
-            warnings.extend(manifests.skipped.iter().cloned());
+            warnings.extend(manifests.skipped.iter().map(|s| s.line(RECEIVE)));
             cluster::Cluster::new(manifests.items).prepare(&path, &text, file)
         });
         match read {

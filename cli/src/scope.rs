@@ -56,6 +56,10 @@ impl NamespaceArgs {
 }
 
 impl ScopeArgs {
+    pub(crate) fn named(&self) -> Option<&str> {
+        self.one.named()
+    }
+
     pub(crate) fn of(&self, client: &Client) -> Scope {
         if self.all_namespaces {
             Scope::All

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use tautline_gpu_placement::policy::PolicyName;
 use tautline_gpu_simulator::{Ties, fill::Change};
 
-use crate::{cluster::ClusterArgs, manifests::ManifestArgs, output::Output};
+use crate::{cluster::ClusterArgs, manifests::NamespacedManifestArgs, output::Output};
 
 #[derive(clap::Args)]
 #[command(
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", requires = "trace")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    manifests: ManifestArgs,
+    manifests: NamespacedManifestArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// A change to your nodes: slices=250m, or add=COUNTxPRODUCTxCARDS[,cpu=N][,memory=N]
@@ -90,7 +90,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 
 impl Args {
     fn is_own(&self) -> bool {
-        self.manifests.is_given()
+        self.manifests.manifests.is_given()
             || self.cluster.context.is_some()
             || self.cluster.kubeconfig.is_some()
             || !self.what_if.is_empty()

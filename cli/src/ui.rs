@@ -16,7 +16,7 @@ use tautline_runtime::{error_text::error_text, http::Limits, manifest_files, tas
 use tokio::net::TcpListener;
 
 use crate::{
-    local::LocalScheduler, manifests::ManifestArgs, output, provider_args::TrustArgs,
+    local::LocalScheduler, manifests::NamespacedManifestArgs, output, provider_args::TrustArgs,
     replicas::ReplicaArgs,
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct ListenArgs {
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    manifests: ManifestArgs,
+    manifests: NamespacedManifestArgs,
     #[command(flatten)]
     replicas: ReplicaArgs,
     #[command(flatten)]
@@ -62,8 +62,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let trusted = |own: &str| args.trust.trusted_namespaces(own);
     match args.manifests.load()? {
         Some(manifests) => {
-            args.manifests.judge(&manifests)?;
-            let files = args.manifests.files();
+            args.manifests.manifests.judge(&manifests)?;
+            let files = args.manifests.manifests.files();
             let own = tautline_core::trust::OWN_NAMESPACE;
             of_manifests(listener, manifests, files, trusted(own)).await?;
         }

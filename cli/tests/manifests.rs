@@ -245,9 +245,40 @@ fn hidden_folders_and_links_back_are_left_out() {
 fn files_of_others_are_read_as_kubectl_reads_them() {
     let folder = "cli/tests/data/manifests";
     for (file, expected) in [
-        ("01-jobset-backoff0.yaml", &[][..]),
-        ("03-kai-fractions.yaml", &[]),
-        ("05-lws-exclusive.yaml", &[]),
+        (
+            "01-jobset-backoff0.yaml",
+            &[
+                "vision-train-workers-0-0",
+                "vision-train-workers-0-1",
+                "vision-train-workers-0-2",
+                "vision-train-workers-0-3",
+            ][..],
+        ),
+        (
+            "03-kai-fractions.yaml",
+            &[
+                "halves-head",
+                "halves-gpu-worker-0-0",
+                "halves-gpu-worker-1-0",
+            ],
+        ),
+        (
+            "05-lws-exclusive.yaml",
+            &[
+                "exclusive-0",
+                "exclusive-1",
+                "exclusive-2",
+                "exclusive-0-1",
+                "exclusive-0-2",
+                "exclusive-0-3",
+                "exclusive-1-1",
+                "exclusive-1-2",
+                "exclusive-1-3",
+                "exclusive-2-1",
+                "exclusive-2-2",
+                "exclusive-2-3",
+            ],
+        ),
         ("07-dra-firstavailable-generatename.yaml", &[]),
         ("09-pod-level-resources.yaml", &["pod-level"]),
         (
@@ -274,10 +305,10 @@ fn files_of_others_are_read_as_kubectl_reads_them() {
     );
     let printed = text(&out.stderr);
     for (file, reason) in [
-        ("docker-compose.yml", "has no Kubernetes objects"),
+        ("docker-compose.yml", "has no Kubernetes object"),
         ("kustomization.yaml", "is a kustomization"),
-        ("tsconfig.json", "has no Kubernetes objects"),
-        ("values.yaml", "has no Kubernetes objects"),
+        ("tsconfig.json", "has no Kubernetes object"),
+        ("values.yaml", "has no Kubernetes object"),
     ] {
         let line = format!("{folder}/19-folder/{file}: {reason}");
         assert!(printed.contains(&line), "{line}\n{printed}");
@@ -319,6 +350,160 @@ fn utf_16_charts_and_null_amounts_are_read() {
     );
 }
 
+fn write(dir: &std::path::Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+const WEB: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  \
+                   replicas: 2\n  template: {metadata: {labels: {app: web}}, spec: {containers: []}}\n";
+
+/// A repository with the files of many tools.
+#[test]
+fn files_of_other_tools_are_skipped_with_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        &[
+            ("k8s/deploy.yaml", WEB),
+            (
+                "skaffold.yaml",
+                "apiVersion: skaffold/v4beta1\nkind: Config\n",
+            ),
+            ("drone.yml", "kind: pipeline\n"),
+            ("eslint.json", "{\"kind\":\"eslint\"}"),
+            ("jinja.yml", "a: {{ jinja }}\n"),
+            ("tsconfig.json", "{ // c\n \"a\": 1,}"),
+            ("playbook.yaml", "- hosts: all\n"),
+            ("str.yaml", "just a string\n"),
+            ("empty.yaml", ""),
+            ("chart/Chart.yaml", "apiVersion: v2\nname: c\n"),
+            (
+                "chart/templates/a.yaml",
+                "{{- if .Values.x }}\nkind: Pod\n{{- end }}\n",
+            ),
+        ],
+    );
+    let path = dir.path().to_str().unwrap();
+    let out = tautline("", &["plan", "-f", path, "--strict", "-o", "json"]);
+    let printed = text(&out.stderr);
+    assert_ne!(out.status.code(), Some(2), "{printed}");
+    assert_eq!(pods(&out), ["web-0", "web-1"], "{printed}");
+    let none = "has no Kubernetes object (apiVersion and kind), so it is left out";
+    for (file, reason) in [
+        ("skaffold.yaml", none),
+        ("drone.yml", none),
+        ("eslint.json", none),
+        ("jinja.yml", "is a template, so it is left out"),
+        ("playbook.yaml", none),
+        ("str.yaml", none),
+    ] {
+        let line = format!("{path}/{file}: {reason}\n");
+        assert!(printed.contains(&line), "{line}\n{printed}");
+    }
+    let helm = format!(
+        "{path}/chart: is a Helm chart, so it is left out; use helm template chart {path}/chart | \
+         tautline plan -f -\n"
+    );
+    assert!(printed.contains(&helm), "{printed}");
+
+    // The same for paths that the user names.
+    let [templates, file, values] =
+        ["chart/templates", "chart/templates/a.yaml", "drone.yml"].map(|p| format!("{path}/{p}"));
+    let deploy = format!("{path}/k8s");
+    let args = [
+        "plan", "-f", &templates, "-f", &file, "-f", &values, "-f", &deploy, "--strict",
+    ];
+    let out = tautline("", &args);
+    let printed = text(&out.stderr);
+    assert_ne!(out.status.code(), Some(2), "{printed}");
+    for part in [&templates, &file] {
+        let line = format!(
+            "{part}: is part of a Helm chart, so it is left out; use helm template chart \
+             {path}/chart | tautline plan -f -\n"
+        );
+        assert!(printed.contains(&line), "{line}\n{printed}");
+    }
+}
+
+#[test]
+fn patches_of_kustomizations_are_no_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let overlay = "resources: [../base]\npatches: [{path: patch.yaml}]\nnamePrefix: prod-\n";
+    write(
+        dir.path(),
+        &[
+            ("base/deploy.yaml", WEB),
+            ("base/kustomization.yaml", "resources: [deploy.yaml]\n"),
+            ("overlay/kustomization.yaml", overlay),
+            ("overlay/patch.yaml", &WEB.replace('2', "5")),
+        ],
+    );
+    let path = dir.path().to_str().unwrap();
+    let out = tautline("", &["plan", "-f", path, "--strict", "-o", "json"]);
+    let printed = text(&out.stderr);
+    assert_eq!(pods(&out), ["web-0", "web-1"], "{printed}");
+    let line = format!("; use kubectl kustomize {path}/overlay | tautline plan -f -\n");
+    assert!(printed.contains(&line), "{printed}");
+    let overlay = format!("{path}/overlay");
+    let out = tautline("", &["gpu", "top", "-f", &overlay]);
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{printed}");
+    let line = format!("; use kubectl kustomize {overlay} | tautline gpu top -f -\n");
+    assert!(printed.contains(&line), "{printed}");
+}
+
+#[test]
+fn objects_without_a_namespace_get_that_of_the_flag() {
+    let plan = |args: &[&str]| {
+        let out = tautline(WEB, &[&["plan", "-f", "-", "-o", "json"], args].concat());
+        let list: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let pods = list.as_array().unwrap().iter();
+        pods.map(|p| p["namespace"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(plan(&["-n", "shop"]), ["shop", "shop"]);
+    assert_eq!(plan(&[]), ["default", "default"]);
+    for command in [&["gpu", "top"][..], &["gpu", "fragmentation"]] {
+        let out = tautline(WEB, &[command, &["-f", "-", "-n", "shop"]].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn workloads_without_pods_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = WEB.replace("replicas: 2", "replicas: 0");
+    let flock = "apiVersion: example.com/v1\nkind: Flock\nmetadata: {name: f}\nspec: {birds: 2, \
+                 pod: {spec: {containers: []}}}\n";
+    let table = "- {apiVersion: example.com/*, kind: Flock, pods: [{template: spec.pod, counts: \
+                 [spec.birds]}]}\n";
+    write(dir.path(), &[("table.txt", table)]);
+    let table = format!("{}/table.txt", dir.path().display());
+    let input = format!("{none}---\n{flock}");
+    let out = tautline(
+        &input,
+        &["plan", "-f", "-", "-o", "json", "--workloads", &table],
+    );
+    assert_eq!(pods(&out), ["f-0", "f-1"]);
+    let printed = text(&out.stderr);
+    assert!(
+        printed.contains("no pods of Deployment web (spec.replicas is 0)\n"),
+        "{printed}"
+    );
+    write(dir.path(), &[("table.txt", "- {kind: Flock}\n")]);
+    let out = tautline(&input, &["plan", "-f", "-", "--workloads", &table]);
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{printed}");
+    assert!(
+        printed.contains("table.txt: line 1: [0]: missing field"),
+        "{printed}"
+    );
+}
+
 #[test]
 fn errors_quote_a_part_of_a_large_value() {
     let number = "1".repeat(2_000_000);
@@ -347,7 +532,15 @@ fn errors_name_file_line_and_field() {
             &offer.replace("tomorrow", "10"),
             "error: standard input:6: ConstraintPolicyOffer shop/o: spec.grace: invalid type",
         ),
-        ("a: 1", "error: standard input:1: document 1: apiVersion"),
+        (
+            "a: 1",
+            "error: standard input: holds no manifests (.yaml, .yml, .json); standard input: has no \
+             Kubernetes object (apiVersion and kind), so it is left out",
+        ),
+        (
+            "kind: Pod",
+            "error: standard input:1: document 1: apiVersion and kind are missing",
+        ),
         (
             "",
             "error: standard input: is empty; did the command before",

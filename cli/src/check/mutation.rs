@@ -7,6 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tautline_api::manifest;
 use tautline_mutating_policy::{
     Denial, Fault, InvocationReport, Kind, LoadReport, Outcome, Policies, Request, Settings,
     SkippedPolicy, StaticCluster, Verdict, defaults,
@@ -122,7 +123,7 @@ fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Res
     }
     let mut object = document.value.clone();
     // If the document has no namespace, its kind may be cluster-scoped.
-    let is_cluster_wide = CLUSTER_WIDE.contains(&document.kind());
+    let is_cluster_wide = manifest::is_cluster_wide(document.kind());
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(namespace);
     }
@@ -154,22 +155,6 @@ fn forbidden(message: String) -> Denial {
         message,
     }
 }
-
-/// Common cluster-scoped kinds.
-const CLUSTER_WIDE: [&str; 12] = [
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "CustomResourceDefinition",
-    "IngressClass",
-    "MutatingWebhookConfiguration",
-    "Namespace",
-    "Node",
-    "PersistentVolume",
-    "PriorityClass",
-    "RuntimeClass",
-    "StorageClass",
-    "ValidatingWebhookConfiguration",
-];
 
 impl Object {
     fn of(

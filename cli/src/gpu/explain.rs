@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let named = args.pod.namespace(args.namespace.named())?;
-    let source = args.source.read(true).await?;
+    let source = args.source.read(true, args.namespace.named()).await?;
     let namespace = named.unwrap_or(&source.namespace);
     // Only waiting pods have their placement constraints, so the pod is read as if it waited.
     let pod = match find_pod(&source.items, namespace, &args.pod.name) {

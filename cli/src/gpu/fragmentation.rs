@@ -13,6 +13,7 @@ use tautline_gpu_slice::{
 
 use super::source::{SourceArgs, UseArgs};
 use crate::{
+    manifests::FileNamespace,
     output::{self, Output},
     table::table,
 };
@@ -25,13 +26,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
+    namespace: FileNamespace,
+    #[command(flatten)]
     uses: UseArgs,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let source = args.source.read(false).await?;
+    let source = args
+        .source
+        .read(false, args.namespace.namespace.as_deref())
+        .await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
     let uses = args.uses.read(&args.source, &inspection).await;
     let report = Fragmentation::new(&inspection, &uses);

@@ -50,9 +50,9 @@ impl SourceArgs {
 
     /// Reads everything once, as [`Self::read`] does. Waiting pods of manifests are placed, as by
     /// `tautline plan` and by the console.
-    pub(crate) async fn read_placed(&self) -> Result<Source> {
-        let Some(items) = self.manifests.read()? else {
-            return self.read(false).await;
+    pub(crate) async fn read_placed(&self, default_namespace: Option<&str>) -> Result<Source> {
+        let Some(items) = self.manifests.read(default_namespace)? else {
+            return self.read(false, default_namespace).await;
         };
         let evaluated = EvaluatedManifests::new(items, TrustedNamespaces::default()).await?;
         let snapshot = evaluated.console.store.snapshot();
@@ -60,17 +60,22 @@ impl SourceArgs {
         Ok(Source {
             snapshot,
             items: Vec::new(),
-            namespace: "default".to_owned(),
+            namespace: default_namespace.unwrap_or("default").to_owned(),
         })
     }
 
     /// Reads everything once. The namespaces matter only for the nodes where a pod could go.
-    pub(crate) async fn read(&self, with_namespaces: bool) -> Result<Source> {
+    /// Objects in files that name no namespace get `default_namespace`.
+    pub(crate) async fn read(
+        &self,
+        with_namespaces: bool,
+        default_namespace: Option<&str>,
+    ) -> Result<Source> {
         let mut index = Index::default();
-        let (items, namespace) = match self.manifests.read()? {
+        let (items, namespace) = match self.manifests.read(default_namespace)? {
             Some(items) => {
                 manifest_files::implied_namespaces(&items).for_each(|o| _ = index.apply(o));
-                (items, "default".to_owned())
+                (items, default_namespace.unwrap_or("default").to_owned())
             }
             None => {
                 let client = self.cluster.client().await?;

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     EXIT_NO,
     choice_arg::{Choice, one_of},
+    manifests::FileNamespace,
     output::{self, Output},
     scope,
     table::{cut, grid, plain},
@@ -36,6 +37,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
+    namespace: FileNamespace,
+    #[command(flatten)]
     uses: UseArgs,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -52,7 +55,8 @@ const ORDERS: [Choice<Order>; 3] = [
 ];
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
-    let source = args.source.read_placed().await?;
+    let namespace = args.namespace.namespace.as_deref();
+    let source = args.source.read_placed(namespace).await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
     if let Some(name) = &args.node
         && inspection.snapshot().node(name).is_none()

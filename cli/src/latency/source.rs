@@ -36,7 +36,7 @@ impl SourceArgs {
             .filter_map(|(name, value)| Some((*name, (*value)?)));
         let path = link(&format!("/latency/{report}"), fields);
         let (url, apps) = (self.url.as_deref(), Component::Latency.app_names());
-        let answers = match self.manifests.read()? {
+        let answers = match self.manifests.read(None)? {
             Some(items) => {
                 let trusted = self.trust.trusted_namespaces(OWN_NAMESPACE);
                 let evaluated = EvaluatedManifests::new(items, trusted).await?;

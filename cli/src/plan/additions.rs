@@ -13,7 +13,10 @@ use tautline_core::{
     providers::{ALLOCATOR_ANNOTATION, RULE_LABEL_PREFIXES},
     trust::{OWN_NAMESPACE, TrustedNamespaces},
 };
-use tautline_runtime::{input_files::InputFiles, manifest_files::Manifests};
+use tautline_runtime::{
+    input_files::InputFiles,
+    manifest_files::{Manifests, ReadOptions},
+};
 
 use super::Args;
 use crate::{local::Placement, manifests};
@@ -30,7 +33,7 @@ pub(super) fn add_nodes(manifests: &mut Manifests, files: &[PathBuf]) -> Result<
     if files.is_empty() {
         return Ok(());
     }
-    let read = manifests::read(files, &mut InputFiles::default())?;
+    let read = manifests::read(files, &mut InputFiles::default(), &ReadOptions::default())?;
     let known: BTreeSet<_> = manifests.items.iter().filter_map(identity).collect();
     let is_new = |item: &Item| identity(item).is_some_and(|id| !known.contains(&id));
     let new: Vec<Item> = read.items.into_iter().filter(is_new).collect();

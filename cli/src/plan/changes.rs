@@ -168,11 +168,7 @@ mod tests {
             namespace: "shop".to_owned(),
             pod: pod.to_owned(),
             node: node.map(str::to_owned),
-            message: None,
-            misfits: Vec::new(),
-            returned: Vec::new(),
-            reserved: BTreeMap::new(),
-            round: None,
+            ..Placement::default()
         }
     }
 

@@ -119,11 +119,8 @@ mod tests {
             namespace: "shop".to_owned(),
             pod: pod.to_owned(),
             node: node.map(str::to_owned),
-            message: None,
-            misfits: Vec::new(),
-            returned: Vec::new(),
-            reserved: std::collections::BTreeMap::new(),
             round: Some(serde_json::from_value(record.clone()).unwrap()),
+            ..Placement::default()
         };
         let placements = [placement("b", Some("n1")), placement("a", None)];
         let document = |timings| {

@@ -53,10 +53,7 @@ mod tests {
             pod: format!("web-{at}"),
             node: (at < 7).then(|| format!("n{}", at % 3)),
             message: (at >= 7).then(|| "0/3 nodes are available: 3 insufficient cpu.".to_owned()),
-            misfits: Vec::new(),
-            returned: Vec::new(),
-            reserved: BTreeMap::new(),
-            round: None,
+            ..Placement::default()
         };
         let placements: Vec<Placement> = (0..12).map(placement).collect();
         assert_eq!(text(&placements[..9], View::plain(9)), None);

@@ -181,7 +181,7 @@ impl Cluster {
                 Err(what) => Err(fault(what)),
             },
             Subject::Object(object) => match inline(object, namespace, None)? {
-                Item::Workload(workload) if workload.kind() != DAEMON_SET => Ok(workload),
+                Item::Workload(workload) if !workload.is_per_node() => Ok(workload),
                 _ => Err(fault(
                     "has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or \
                      CronJob",
@@ -198,7 +198,11 @@ impl Cluster {
         if kind.eq_ignore_ascii_case("Pod") {
             return Err(format!("is a pod; write pod: {name}"));
         }
-        if !KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+        let of_kind =
+            |item: &Item| matches!(item, Item::Workload(w) if w.kind().eq_ignore_ascii_case(kind));
+        if !KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind))
+            && !self.items.iter().any(of_kind)
+        {
             let kinds = KINDS.join(", ");
             return Err(format!("{kind:?} is none of the kinds {kinds}"));
         }
@@ -218,7 +222,7 @@ impl Cluster {
             _ => None,
         });
         match found {
-            Some(w) if w.kind() == DAEMON_SET => {
+            Some(w) if w.is_per_node() => {
                 Err("a DaemonSet has a pod on each node; name one of its pods".into())
             }
             Some(workload) => Ok(workload),

@@ -161,6 +161,9 @@ pub(super) fn read(path: &Path, text: &str) -> Result<TestFile, Vec<String>> {
     for again in &document.duplicates {
         faults.add(again, "is there twice; remove one of them");
     }
+    for (field, what) in &document.invalid {
+        faults.add(field, what);
+    }
     let file: TestFile = match serde_path_to_error::deserialize(&document.value) {
         Ok(file) => file,
         Err(error) => {

@@ -1,6 +1,7 @@
 //! Reads manifest files: YAML or JSON with any number of documents, including lists.
 
 mod compose;
+mod decode;
 mod documents;
 mod duplicates;
 mod encoding;
@@ -12,24 +13,19 @@ mod nulls;
 mod path;
 mod references;
 mod scalar;
+mod scope;
+mod template_pods;
 mod workload;
 
 use std::fmt;
 
 use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
-    batch::v1::{CronJob, Job},
-    core::v1::{
-        ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-        ReplicationController, Service,
-    },
+    core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
     storage::v1::StorageClass,
 };
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
-use tautline_core::{names::API_VERSION, text::shorten};
+use tautline_core::text::shorten;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
@@ -39,7 +35,9 @@ pub use encoding::{DecodeError, decode};
 pub use generated_names::generate_names;
 pub use path::FieldPath;
 pub use references::check_references;
-pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
+pub use scope::{is_cluster_wide, set_namespace};
+pub use template_pods::{MAX_TEMPLATE_PODS, add_template_pods};
+pub use workload::{Workload, WorkloadTable, WorkloadTableError};
 
 /// One object of a manifest file.
 #[derive(Clone, Debug)]
@@ -170,27 +168,38 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
 /// # Errors
 /// A document is malformed; the error is of the first such document.
 pub fn read(text: &str) -> Result<Manifest, ManifestError> {
-    objects(documents(text)?)
+    objects(documents(text)?, &WorkloadTable::default())
 }
 
-/// Reads the objects of documents, and finds the ignored parts.
+/// Reads the objects of documents, and finds the ignored parts. `workloads` has the kinds whose
+/// objects make pods.
 ///
 /// # Errors
 /// A document is malformed; the error is of the first such document.
-pub fn objects(documents: Vec<Document>) -> Result<Manifest, ManifestError> {
+pub fn objects(
+    documents: Vec<Document>,
+    workloads: &WorkloadTable,
+) -> Result<Manifest, ManifestError> {
     let mut manifest = Manifest::default();
     for document in documents {
         let place = document.place;
-        let item = item_of(document, &mut manifest.findings)?;
+        let item = decode::item(document, workloads, &mut manifest.findings)?;
         manifest.objects.push((place, item));
     }
     Ok(manifest)
 }
 
+/// Returns whether a document is a Kubernetes object, or meant to be one. Files of other tools have
+/// no such documents.
+pub fn is_object(document: &Document) -> bool {
+    let text = |field: &str| document.value[field].as_str().unwrap_or_default();
+    kinds::is_meant(text("apiVersion"), text("kind"))
+}
+
 /// Returns the ignored parts of an object; empty if the object does not fit its kind.
 pub fn findings(document: Document) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
-    match item_of(document, &mut findings) {
+    match decode::item(document, &WorkloadTable::default(), &mut findings) {
         Ok(_) => findings,
         Err(_) => Vec::new(),
     }
@@ -218,187 +227,6 @@ fn object_name(kind: &str, namespace: &str, name: &str) -> String {
     match namespace {
         "" => format!("{kind} {name}"),
         namespace => format!("{kind} {namespace}/{name}"),
-    }
-}
-
-fn item_of(
-    document: Document,
-    findings: &mut Vec<(Location, Finding)>,
-) -> Result<Item, ManifestError> {
-    let Document {
-        place,
-        value,
-        duplicates,
-    } = document;
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
-    if version.is_empty() || kind.is_empty() {
-        return Err(ManifestError::NoKind(place));
-    }
-    let namespace = text(&value["metadata"]["namespace"]);
-    let metadata = &value["metadata"];
-    let name = match (text(&metadata["name"]), &metadata["generateName"]) {
-        (none, Value::String(prefix)) if none.is_empty() => format!("{prefix}*"),
-        (name, _) => name,
-    };
-    let object = match name.as_str() {
-        "" => format!("{kind} in document {}", place.document),
-        name => object_name(&kind, &namespace, name),
-    };
-    let mut decoder = Decoder {
-        place,
-        object,
-        value,
-        duplicates,
-        findings,
-    };
-    Ok(match (version.as_str(), kind.as_str()) {
-        ("v1", "Pod") => {
-            let mut pod = decoder.decode()?;
-            if workload::is_hook(&decoder.value) {
-                return Ok(Item::Other(format!("{kind}/{name}")));
-            }
-            decoder.find(fields::pod_quantities(
-                &FieldPath::from_keys(["spec"]),
-                &pod,
-            ));
-            label_keys::merge(&mut pod);
-            Item::Pod(pod)
-        }
-        ("v1", "Node") => {
-            let node = decoder.decode()?;
-            decoder.find(fields::node_quantities(&node));
-            Item::Node(node)
-        }
-        ("v1", "Namespace") => Item::Namespace(decoder.decode()?),
-        ("resource.k8s.io/v1", "DeviceClass") => Item::DeviceClass(decoder.decode()?),
-        ("resource.k8s.io/v1", "ResourceSlice") => Item::ResourceSlice(decoder.decode()?),
-        ("resource.k8s.io/v1", "ResourceClaim") => Item::ResourceClaim(decoder.decode()?),
-        ("v1", "Service") => Item::Service(decoder.decode()?),
-        ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
-        ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),
-        (API_VERSION, "ConstraintPolicy") => Item::Policy(decoder.decode()?),
-        (API_VERSION, "ConstraintPolicyOffer") => Item::Offer(decoder.decode()?),
-        ("constraint.ciena.com/v1", "CostProvider") => Item::CostProvider(decoder.decode()?),
-        ("constraint.ciena.com/v1", "RuleProvider") => Item::RuleProvider(decoder.decode()?),
-        ("apps/v1", "Deployment") => decoder.workload::<Deployment>()?,
-        ("apps/v1", "StatefulSet") => decoder.workload::<StatefulSet>()?,
-        ("apps/v1", "DaemonSet") => decoder.workload::<DaemonSet>()?,
-        ("apps/v1", "ReplicaSet") => decoder.workload::<ReplicaSet>()?,
-        ("batch/v1", "Job") => decoder.workload::<Job>()?,
-        ("batch/v1", "CronJob") => decoder.workload::<CronJob>()?,
-        ("v1", "ReplicationController") => decoder.workload::<ReplicationController>()?,
-        ("v1", "PersistentVolumeClaim") => {
-            decoder.storage(StorageItem::PersistentVolumeClaim, &kind, &name)
-        }
-        ("v1", "PersistentVolume") => decoder.storage(StorageItem::PersistentVolume, &kind, &name),
-        ("storage.k8s.io/v1", "StorageClass") => {
-            decoder.storage(StorageItem::StorageClass, &kind, &name)
-        }
-        _ => {
-            if let Some((field, what)) = kinds::check(&version, &kind) {
-                decoder.find(vec![(FieldPath::from_keys([field]), what)]);
-            }
-            Item::Other(format!("{kind}/{name}"))
-        }
-    })
-}
-
-struct Decoder<'a> {
-    place: Location,
-    object: String,
-    value: Value,
-    duplicates: Vec<FieldPath>,
-    findings: &'a mut Vec<(Location, Finding)>,
-}
-
-impl Decoder<'_> {
-    fn decode<T: DeserializeOwned + Serialize>(&mut self) -> Result<Box<T>, ManifestError> {
-        self.check_name()?;
-        let what = "is there twice, and the last one counts; remove the others";
-        let duplicates = std::mem::take(&mut self.duplicates).into_iter();
-        self.find(duplicates.map(|path| (path, what.to_owned())).collect());
-        nulls::replace(&mut self.value);
-        let decoded: T = serde_path_to_error::deserialize(&self.value)
-            .map_err(|e| self.error(FieldPath::of(e.path()), quoting(e.inner().to_string())))?;
-        self.find(fields::unknown(&self.value, &decoded));
-        Ok(Box::new(decoded))
-    }
-
-    /// Decodes a storage object. One that does not fit its kind is left out, as other foreign
-    /// objects are.
-    fn storage<T: DeserializeOwned>(
-        &self,
-        item: fn(Box<T>) -> StorageItem,
-        kind: &str,
-        name: &str,
-    ) -> Item {
-        match T::deserialize(&self.value) {
-            Ok(object) => Item::Storage(item(Box::new(object))),
-            Err(_) => Item::Other(format!("{kind}/{name}")),
-        }
-    }
-
-    fn check_name(&self) -> Result<(), ManifestError> {
-        let metadata = &self.value["metadata"];
-        let has = |field: &str| {
-            metadata[field]
-                .as_str()
-                .is_some_and(|text| !text.is_empty())
-        };
-        if has("name") || has("generateName") {
-            return Ok(());
-        }
-        let what = match &metadata["name"] {
-            Value::Null | Value::String(_) => "is missing; give the object a name",
-            _ => "is not a text; write it in quotes",
-        };
-        let field = FieldPath::from_keys(["metadata", "name"]);
-        Err(self.error(field, what.to_owned()))
-    }
-
-    fn error(&self, field: FieldPath, what: String) -> ManifestError {
-        ManifestError::Object {
-            place: self.place,
-            object: self.object.clone(),
-            field,
-            what,
-        }
-    }
-
-    /// Decodes a workload whose kind has the fields of `T`.
-    fn workload<T: DeserializeOwned + Serialize>(&mut self) -> Result<Item, ManifestError> {
-        self.decode::<T>()?;
-        let workload = Workload::new(&self.value);
-        let (at, pod) = (workload.template_path(), workload.pod(0));
-        self.find(fields::pod_quantities(&at.key("spec"), &pod));
-        Ok(Item::Workload(Box::new(workload)))
-    }
-
-    fn find(&mut self, wrong: Vec<fields::Wrong>) {
-        for (field, what) in wrong {
-            let object = self.object.clone();
-            let finding = Finding {
-                object,
-                field,
-                message: what,
-            };
-            self.findings.push((self.place, finding));
-        }
-    }
-}
-
-/// Adds the fix to the message about a value such as `yes` or `010` in place of a text.
-fn quoting(message: String) -> String {
-    let scalar = ["boolean", "integer", "floating point"];
-    let is_text = message.ends_with("expected a string")
-        && scalar
-            .iter()
-            .any(|s| message.starts_with(&format!("invalid type: {s}")));
-    if is_text {
-        message + "; write it in quotes"
-    } else {
-        message
     }
 }
 

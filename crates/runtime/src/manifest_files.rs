@@ -9,13 +9,16 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tautline_api::{
     convert::{self, ConvertError, Indexed},
-    manifest::{self, FieldPath, Finding, Item, LineIndex, Location, StorageItem},
+    manifest::{
+        self, Document, FieldPath, Finding, Item, LineIndex, Location, StorageItem, WorkloadTable,
+    },
 };
 use tautline_core::{index::Object, text::shorten, volumes::Storage};
 
 use crate::input_files::{InputFiles, STDIN};
 
 mod folder;
+mod foreign;
 
 /// The error of a file that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,8 @@ pub struct ManifestFileError {
     pub line: Option<u64>,
     /// The problem.
     pub message: String,
+    /// What was left out, if the paths have no objects.
+    pub skipped: Vec<Skipped>,
 }
 
 impl ManifestFileError {
@@ -35,6 +40,7 @@ impl ManifestFileError {
             path: path.to_owned(),
             line: None,
             message: message.to_string(),
+            skipped: Vec::new(),
         }
     }
 }
@@ -77,6 +83,55 @@ impl fmt::Display for Warning {
     }
 }
 
+/// The settings of a read.
+#[derive(Debug, Default)]
+pub struct ReadOptions {
+    /// The namespace of objects that do not name one.
+    pub namespace: Option<String>,
+    /// The kinds whose objects make pods.
+    pub workloads: WorkloadTable,
+}
+
+/// A file or folder without manifests, or with manifests that another program renders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The reason.
+    pub reason: String,
+    /// The shell command that prints its objects, such as `kubectl kustomize DIR`.
+    pub render: Option<String>,
+}
+
+impl Skipped {
+    fn of(path: &Path, reason: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: reason.into(),
+            render: None,
+        }
+    }
+
+    fn rendered(path: &Path, reason: impl Into<String>, render: String) -> Self {
+        let render = Some(render);
+        Self {
+            render,
+            ..Self::of(path, reason)
+        }
+    }
+
+    /// Returns the line for people. `receive` follows the command that prints the objects, such as
+    /// `| tautline plan -f -`.
+    pub fn line(&self, receive: &str) -> String {
+        let (path, line) = (&*self.path, None);
+        let path = Position { path, line };
+        match &self.render {
+            None => format!("{path}: {}", self.reason),
+            Some(render) => format!("{path}: {}; use {render} {receive}", self.reason),
+        }
+    }
+}
+
 /// The contents of manifest files.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
@@ -85,8 +140,8 @@ pub struct Manifests {
     pub items: Vec<Item>,
     /// The warnings in the order of the files and lines, then those of [`Self::warn`].
     pub warnings: Vec<Warning>,
-    /// The files and folders that are no manifests, each as `PATH: reason`.
-    pub skipped: Vec<String>,
+    /// The files and folders that are no manifests.
+    pub skipped: Vec<Skipped>,
     /// The file of each object, by its index in `files`, and its location there.
     places: Vec<(usize, Location)>,
     /// The path and text of each file.
@@ -122,19 +177,32 @@ pub fn is_test_file(path: &Path) -> bool {
     name.is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
 }
 
+/// A file with its documents that are Kubernetes objects.
+#[derive(Debug)]
+pub struct ReadFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its text.
+    pub text: String,
+    /// The objects, unchecked.
+    pub documents: Vec<Document>,
+}
+
 /// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, in the order
-/// of their names. In folders it skips tests, hidden folders, Helm charts, kustomizations, and
-/// files without Kubernetes objects. [`STDIN`] is the standard input.
+/// of their names. Leaves out hidden folders, tests in folders, Helm charts, kustomizations with
+/// their patches, and files without Kubernetes objects. [`STDIN`] is the standard input.
 ///
 /// # Errors
-/// The first path that is unreadable, malformed or without objects.
-pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, ManifestFileError> {
-    let mut files: Vec<(PathBuf, String)> = Vec::new();
-    let mut objects = Vec::new();
-    let mut findings = Vec::new();
-    let mut skipped = Vec::new();
+/// The first path that is unreadable, or is malformed and not of another tool; or no path has an
+/// object.
+pub fn documents(
+    paths: &[PathBuf],
+    inputs: &mut InputFiles,
+    namespace: Option<&str>,
+) -> Result<(Vec<ReadFile>, Vec<Skipped>), ManifestFileError> {
+    let (mut files, mut skipped) = (Vec::new(), Vec::new());
     for path in paths {
-        let (before, skipped_before) = (objects.len(), skipped.len());
+        let before = (files.len(), skipped.len());
         let below = folder::files(path, inputs, &mut skipped)?;
         for path in below.files {
             let loaded = if below.is_folder {
@@ -146,43 +214,72 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
             if !below.is_folder && text.trim().is_empty() {
                 return Err(ManifestFileError::of(&path, empty(&path)));
             }
-            let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
-                path: path.clone(),
-                line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
-                message: what,
-            };
-            let error = |e: manifest::ManifestError| fail(e.place(), &e.field(), e.to_string());
-            let documents = manifest::documents(&text).map_err(error)?;
-            if below.is_folder
-                && let Some(reason) = folder::foreign(&documents)
-            {
-                skipped.push(format!("{}: {reason}", path.display()));
+            let mut documents = foreign::split(&path, &text, below.is_folder, &mut skipped)?;
+            if documents.is_empty() {
                 continue;
             }
-            let read = manifest::objects(documents).map_err(error)?;
-            for (place, item) in &read.objects {
-                if let Item::Policy(_) | Item::Offer(_) = item {
-                    object(item).map_err(|e| {
-                        fail(
-                            Some(*place),
-                            &FieldPath::default(),
-                            shorten(&e.to_string()).into_owned(),
-                        )
-                    })?;
-                }
+            if let Some(namespace) = namespace {
+                let all = documents.iter_mut();
+                all.for_each(|document| manifest::set_namespace(document, namespace));
             }
-            let file = files.len();
-            objects.extend(read.objects.into_iter().map(|(at, o)| ((file, at), o)));
-            findings.extend(read.findings.into_iter().map(|(at, f)| ((file, at), f)));
-            files.push((path, text));
+            files.push(ReadFile {
+                path,
+                text,
+                documents,
+            });
         }
-        if objects.len() == before {
-            let mut message = "holds no manifests (.yaml, .yml, .json)".to_owned();
-            if let Some(first) = skipped.get(skipped_before) {
-                message += &format!("; {first}");
+        if before == (files.len(), skipped.len()) {
+            let reason = "holds no manifests (.yaml, .yml, .json)";
+            skipped.push(Skipped::of(path, reason));
+        }
+    }
+    if let Some(first) = paths.first()
+        && files.is_empty()
+    {
+        return Err(ManifestFileError {
+            skipped,
+            ..ManifestFileError::of(first, "holds no manifests (.yaml, .yml, .json)")
+        });
+    }
+    Ok((files, skipped))
+}
+
+/// Reads the objects of the paths as [`documents`] does, and finds their faults.
+///
+/// # Errors
+/// As [`documents`], or an object is malformed.
+pub fn read(
+    paths: &[PathBuf],
+    inputs: &mut InputFiles,
+    options: &ReadOptions,
+) -> Result<Manifests, ManifestFileError> {
+    let (read, skipped) = documents(paths, inputs, options.namespace.as_deref())?;
+    let mut files: Vec<(PathBuf, String)> = Vec::new();
+    let mut objects = Vec::new();
+    let mut findings = Vec::new();
+    for (file, found) in read.into_iter().enumerate() {
+        let ReadFile {
+            path,
+            text,
+            documents,
+        } = found;
+        let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
+            line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
+            ..ManifestFileError::of(&path, what)
+        };
+        let read = manifest::objects(documents, &options.workloads)
+            .map_err(|e| fail(e.place(), &e.field(), e.to_string()))?;
+        for (place, item) in &read.objects {
+            if let Item::Policy(_) | Item::Offer(_) = item {
+                object(item).map_err(|e| {
+                    let what = shorten(&e.to_string()).into_owned();
+                    fail(Some(*place), &FieldPath::default(), what)
+                })?;
             }
-            return Err(ManifestFileError::of(path, message));
         }
+        objects.extend(read.objects.into_iter().map(|(at, o)| ((file, at), o)));
+        findings.extend(read.findings.into_iter().map(|(at, f)| ((file, at), f)));
+        files.push((path, text));
     }
     manifest::generate_names(&mut objects);
     findings.extend(manifest::check_duplicates(&objects));

@@ -5,12 +5,15 @@ use std::{path::Path, sync::Arc};
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
 use tautline_gpu_slice::{Config, Inspection, report::Uses};
-use tautline_runtime::{input_files::InputFiles, manifest_files};
+use tautline_runtime::{
+    input_files::InputFiles,
+    manifest_files::{self, ReadOptions},
+};
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");
     snapshot(
-        manifest_files::read(&[dir], &mut InputFiles::default())
+        manifest_files::read(&[dir], &mut InputFiles::default(), &ReadOptions::default())
             .unwrap()
             .items,
     )

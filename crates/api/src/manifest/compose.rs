@@ -32,6 +32,8 @@ pub(super) struct Composed {
     pub root: Node,
     /// The paths of keys that their mapping repeats.
     pub duplicates: Vec<FieldPath>,
+    /// The paths of scalars that JSON does not have, with the problems. They are texts in `root`.
+    pub invalid: Vec<(FieldPath, String)>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +80,7 @@ struct Composer {
     copied_bytes: usize,
     root: Option<Node>,
     duplicates: Vec<FieldPath>,
+    invalid: Vec<(FieldPath, String)>,
 }
 
 /// A collection whose end has not been read.
@@ -115,11 +118,21 @@ impl Composer {
                 let duplicates = std::mem::take(&mut self.duplicates);
                 let root = self.root.take();
                 let root = root.filter(|root| !matches!(root, Node::Scalar(Value::Null)));
-                return Ok(root.map(|root| Composed { root, duplicates }));
+                let invalid = std::mem::take(&mut self.invalid);
+                let composed = |root| Composed {
+                    root,
+                    duplicates,
+                    invalid,
+                };
+                return Ok(root.map(composed));
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
-                let value = scalar::resolve(&text, plain, tag.as_deref())?;
+                let resolved = scalar::resolve(&text, plain, tag.as_deref());
+                let value = resolved.unwrap_or_else(|error| {
+                    self.invalid.push((self.path(), error.to_string()));
+                    Value::from(&*text)
+                });
                 let merges = plain && text == "<<" && tag.is_none();
                 self.add(line, anchor, Node::Scalar(value), merges)?;
             }

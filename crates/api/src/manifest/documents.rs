@@ -20,6 +20,8 @@ pub struct Document {
     pub value: Value,
     /// The paths of repeated fields, of which the last counts.
     pub duplicates: Vec<FieldPath>,
+    /// The fields whose values JSON does not have, with the problems; they are texts here.
+    pub invalid: Vec<(FieldPath, String)>,
 }
 
 /// Returns every object of a manifest text, unchecked: the items of lists, and the other documents.
@@ -30,46 +32,62 @@ pub fn documents(text: &str) -> Result<Vec<Document>, ManifestError> {
     let (mut objects, mut document) = (Vec::new(), 0);
     each(text, &mut |composed| {
         document += 1;
-        let (duplicates, mut value) = (composed.duplicates, composed.root.into_value());
-        if !is_list(&value) {
-            let place = Location {
-                document,
-                index: None,
-            };
-            objects.push(Document {
-                place,
-                value,
-                duplicates,
-            });
-            return;
-        }
-        let Value::Array(items) = value["items"].take() else {
-            return;
+        let place = Location {
+            document,
+            index: None,
         };
-        let item_type = item_type(&value);
-        let mut of_items = HashMap::<usize, Vec<FieldPath>>::new();
-        for (index, path) in duplicates.iter().filter_map(FieldPath::of_item) {
-            of_items.entry(index).or_default().push(path);
-        }
-        for (index, mut value) in items.into_iter().enumerate() {
-            if let (Value::Object(fields), Some((version, kind))) = (&mut value, &item_type)
-                && !fields.contains_key("apiVersion")
-                && !fields.contains_key("kind")
-            {
-                fields.insert("apiVersion".to_owned(), version.clone());
-                fields.insert("kind".to_owned(), kind.as_str().into());
-            }
-            let duplicates = of_items.remove(&index).unwrap_or_default();
-            let index = Some(index);
-            let place = Location { document, index };
-            objects.push(Document {
-                place,
-                value,
-                duplicates,
-            });
-        }
+        let document = Document {
+            place,
+            value: composed.root.into_value(),
+            duplicates: composed.duplicates,
+            invalid: composed.invalid,
+        };
+        flatten(document, &mut objects);
     })?;
     Ok(objects)
+}
+
+/// Adds a document to `objects`, or the items of a list, which may be lists too. Items of an inner
+/// list have the place of their item in the outer one.
+fn flatten(mut document: Document, objects: &mut Vec<Document>) {
+    if !is_list(&document.value) {
+        objects.push(document);
+        return;
+    }
+    let Value::Array(items) = document.value["items"].take() else {
+        return;
+    };
+    let item_type = item_type(&document.value);
+    let mut duplicates = HashMap::<usize, Vec<FieldPath>>::new();
+    for (index, path) in document.duplicates.iter().filter_map(FieldPath::of_item) {
+        duplicates.entry(index).or_default().push(path);
+    }
+    let mut invalid = HashMap::<usize, Vec<(FieldPath, String)>>::new();
+    for (path, what) in document.invalid {
+        if let Some((index, path)) = path.of_item() {
+            invalid.entry(index).or_default().push((path, what));
+        }
+    }
+    for (index, mut value) in items.into_iter().enumerate() {
+        if let (Value::Object(fields), Some((version, kind))) = (&mut value, &item_type)
+            && !fields.contains_key("apiVersion")
+            && !fields.contains_key("kind")
+        {
+            fields.insert("apiVersion".to_owned(), version.clone());
+            fields.insert("kind".to_owned(), kind.as_str().into());
+        }
+        let place = Location {
+            document: document.place.document,
+            index: document.place.index.or(Some(index)),
+        };
+        let item = Document {
+            place,
+            value,
+            duplicates: duplicates.remove(&index).unwrap_or_default(),
+            invalid: invalid.remove(&index).unwrap_or_default(),
+        };
+        flatten(item, objects);
+    }
 }
 
 /// Calls `each` with every document that is not empty.

@@ -1,4 +1,4 @@
-//! The encodings of manifest files: UTF-8, and UTF-16 with a byte order mark.
+//! The encodings of manifest files: UTF-8, and UTF-16 with or without a byte order mark.
 
 use std::borrow::Cow;
 
@@ -25,6 +25,9 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, DecodeError> {
     let from: fn([u8; 2]) -> u16 = match bytes.as_slice() {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
         [0xfe, 0xff, ..] => u16::from_be_bytes,
+        // YAML and JSON begin with an ASCII character, which the zero byte tells apart.
+        [1..=0x7f, 0, ..] => u16::from_le_bytes,
+        [0, 1..=0x7f, ..] => u16::from_be_bytes,
         _ => {
             let decoded = String::from_utf8(bytes);
             return decoded.map_err(|e| DecodeError::Utf8(e.utf8_error().valid_up_to()));
@@ -81,9 +84,16 @@ mod tests {
     #[test]
     fn decode_reads_utf_16_of_both_orders() {
         let text = "\u{feff}a: \u{e9}\u{1f600}\n";
-        let of = |bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect();
+        let of = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            text.encode_utf16().flat_map(bytes).collect()
+        };
         for bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes), text.into()] {
             assert_eq!(decode(bytes).as_deref(), Ok(text));
+        }
+        let unmarked = text.trim_start_matches(BYTE_ORDER_MARK);
+        for mut bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes)] {
+            bytes.drain(..2);
+            assert_eq!(decode(bytes).as_deref(), Ok(unmarked));
         }
         let cut = decode(vec![0xff, 0xfe, 0x61, 0, 0x62])
             .unwrap_err()

@@ -49,6 +49,20 @@ const BUILT_IN: [&str; 24] = [
     "Status",
 ];
 
+/// The API groups of Kubernetes whose names have no dot.
+const GROUPS: [&str; 6] = ["", "apps", "batch", "autoscaling", "policy", "extensions"];
+
+/// Returns whether an object's kind and API version are a Kubernetes kind, or meant to be one. Other
+/// tools write both fields too: a custom resource's group has a dot, and `skaffold/v4beta1` has none.
+pub(super) fn is_meant(version: &str, kind: &str) -> bool {
+    let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+    let is_version = version
+        .strip_prefix('v')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let is_known = KNOWN.iter().any(|(known, _)| *known == kind);
+    is_known || (is_version && (group.contains('.') || GROUPS.contains(&group)))
+}
+
 /// Checks a kind and its API version. Returns the wrong field, and the problem with its fix; `None`
 /// if there is no problem, and for other API groups.
 pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
@@ -78,7 +92,29 @@ pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)>
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, is_meant};
+
+    #[test]
+    fn files_of_other_tools_are_no_objects() {
+        for (version, kind) in [
+            ("v1", "Podd"),
+            ("", "Pod"),
+            ("app/v1", "Deployment"),
+            ("apps/v1", ""),
+            ("example.com/v1", "Thing"),
+        ] {
+            assert!(is_meant(version, kind), "{version} {kind}");
+        }
+        for (version, kind) in [
+            ("", ""),
+            ("", "pipeline"),
+            ("", "eslint"),
+            ("skaffold/v4beta1", "Config"),
+            ("1", ""),
+        ] {
+            assert!(!is_meant(version, kind), "{version} {kind}");
+        }
+    }
 
     #[test]
     fn kinds_check_accepts_foreign_kinds() {

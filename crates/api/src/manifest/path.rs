@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use serde_path_to_error::Segment;
 
 /// The path of a field in its object, such as `spec.containers[0].image`.
@@ -53,6 +54,14 @@ impl FieldPath {
             }
             _ => None,
         }
+    }
+
+    /// Returns the field's value in an object; null if the object does not have the field.
+    pub(super) fn value<'a>(&self, object: &'a Value) -> &'a Value {
+        self.0.iter().fold(object, |value, step| match step {
+            Step::Key(key) => &value[key],
+            Step::Index(index) => &value[index],
+        })
     }
 
     fn then(&self, step: Step) -> Self {

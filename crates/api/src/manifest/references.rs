@@ -113,7 +113,7 @@ impl<'a> Known<'a> {
                 }
                 Item::Workload(w) => {
                     let templates = known.templates.entry(w.namespace()).or_default();
-                    templates.push(w.labels());
+                    templates.extend(w.labels());
                 }
                 Item::Offer(o) => {
                     let targets = known.targets.entry(namespace(&o.metadata)).or_default();
@@ -206,17 +206,21 @@ impl<'a> Known<'a> {
     }
 
     fn workload(&self, workload: &Workload) -> Vec<super::fields::Wrong> {
-        let (namespace, labels) = (workload.namespace(), workload.labels());
-        let mut targets = self.targets.get(namespace).into_iter().flatten();
+        let namespace = workload.namespace();
+        let targets = || self.targets.get(namespace).into_iter().flatten();
+        let mut labels = workload.labels();
         let mut pods = self.pods.get(namespace).into_iter().flatten();
-        if workload.kind() != "DaemonSet"
-            || !targets.any(|t| t.selector.matches(&labels))
+        if !workload.is_per_node()
+            || !labels.any(|l| targets().any(|t| t.selector.matches(&l)))
             || pods.any(|(_, metadata)| workload.owns(metadata))
         {
             return Vec::new();
         }
-        let what = "a DaemonSet has a pod on each node, so its template is not planned; add its \
-                    pods, for instance from kubectl get pods -o yaml";
-        vec![(workload.template_path(), what.to_owned())]
+        let what = "no node of the manifests admits a pod of this template, so it has no pods; add \
+                    nodes, for instance from kubectl get nodes -o yaml";
+        let templates = workload.templates();
+        templates
+            .map(|(at, _)| (at.clone(), what.to_owned()))
+            .collect()
     }
 }

@@ -10,8 +10,9 @@ use tautline_core::quantity;
 use crate::manifest::{Item, Manifest, documents, read};
 
 fn value(scalar: &str) -> Option<Value> {
-    let mut documents = documents(&format!("a: {scalar}\n")).ok()?;
-    Some(documents.remove(0).value["a"].take())
+    let mut document = documents(&format!("a: {scalar}\n")).ok()?.remove(0);
+    let value = document.value["a"].take();
+    document.invalid.is_empty().then_some(value)
 }
 
 fn manifest(fields: &str) -> Option<Manifest> {

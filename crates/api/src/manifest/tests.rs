@@ -92,7 +92,7 @@ fn typed_lists_and_json_values_are_read() {
     };
     let policies = list(
         "ConstraintPolicyList",
-        API_VERSION,
+        tautline_core::names::API_VERSION,
         "{\"metadata\": {\"name\": \"p\"}, \"spec\": {\"rules\": []}}",
     );
     let text = list("PodList", "v1", &format!("{}, {}", pod("a"), pod("b")))
@@ -116,6 +116,64 @@ fn of_equal_keys_the_last_one_counts_with_a_finding() {
     );
     let what = "is there twice, and the last one counts; remove the others";
     assert_eq!(found, [format!("10: Pod a: spec.nodeName: {what}")]);
+}
+
+#[test]
+fn own_kinds_are_read_strictly() {
+    let policy = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicy\n\
+                  metadata: {name: p}\nspec: {rules: [{name: latency, limit: 1ms, limit: 2ms}]}\n";
+    let error = parse(policy).unwrap_err();
+    let expected = "ConstraintPolicy p: spec.rules[0].limit: is there twice; remove one of them";
+    assert_eq!(error.to_string(), expected);
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {b: .inf}}\n";
+    let error = parse(pod).unwrap_err().to_string();
+    let expected = "Pod a: metadata.labels.b: JSON has no number .inf; write it in quotes";
+    assert_eq!(error, expected);
+    let map = "apiVersion: v1\nkind: ConfigMap\n\
+               metadata: {name: 1, labels: {constraint.ciena.com/latency-table: enabled}}\n";
+    let error = parse(map).unwrap_err().to_string();
+    assert!(
+        error.ends_with("metadata.name: is not a text; write it in quotes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn objects_of_strangers_never_stop_a_read() {
+    for text in [
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 123}\ndata: {a: 1}\ndata: {b: 2}\n",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: '80'}]}\n",
+        "apiVersion: e.com/v1\nkind: Thing\nspec: {a: .inf, b: !!int x, c: !!binary '?', a: 1}\n",
+        "apiVersion: e.com/v1\nkind: Thing\nmetadata: null\n",
+        "apiVersion: v1\nkind: List\nitems: [{apiVersion: e.com/v1, kind: T, spec: [.nan]}]\n",
+    ] {
+        let manifest = read(text).unwrap();
+        assert!(
+            matches!(&manifest.objects[..], [(_, Item::Other(_))]),
+            "{manifest:?}"
+        );
+        assert_eq!(manifest.findings, [], "{text}");
+    }
+}
+
+#[test]
+fn lists_in_lists_keep_their_items() {
+    let pod = |name: &str| {
+        format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, name: {name}}}}}")
+    };
+    let list = |items: &str| format!("{{apiVersion: v1, kind: List, items: [{items}]}}");
+    let inner = list(&format!("{}, {}", pod("b"), list(&pod("c"))));
+    let manifest = read(&list(&format!("{}, {inner}", pod("a")))).unwrap();
+    let found = manifest
+        .findings
+        .iter()
+        .map(|(place, f)| (place.index, f.object.as_str()));
+    let found: Vec<_> = found.collect();
+    assert_eq!(
+        found,
+        [(Some(0), "Pod a"), (Some(1), "Pod b"), (Some(1), "Pod c")]
+    );
+    assert_eq!(manifest.objects.len(), 3);
 }
 
 #[test]
@@ -257,7 +315,7 @@ fn check_references_finds_ineffective_offers_and_workloads() {
     let found = found_of(good, &format!("{policy}---\n{daemon_set}"));
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(
-        found[0].starts_with("19: DaemonSet shop/web: spec.template: a DaemonSet has a pod on"),
+        found[0].starts_with("19: DaemonSet shop/web: spec.template: no node of the manifests"),
         "{found:#?}"
     );
     let all = format!("{policy}---\n{daemon_set}---\n{pod}");
