@@ -87,10 +87,10 @@ const EXIT_ERROR: u8 = 2;
 )]
 struct Cli {
     /// Log filter: a level (info), or target=level
-    #[arg(long, global = true, env = "TAUTLINE_LOG")]
+    #[arg(help_heading = "Logging", long, global = true, env = "TAUTLINE_LOG")]
     log: Option<String>,
     /// Format of log lines
-    #[arg(long, global = true, default_value = "text", value_parser = one_of(&LOG_FORMATS))]
+    #[arg(help_heading = "Logging", long, global = true, default_value = "text", value_parser = one_of(&LOG_FORMATS))]
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,

@@ -70,13 +70,13 @@ pub(crate) struct Args {
     pod: Option<PodName>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// With the times of the decisions in JSON and YAML, which differ from run to run
+    /// Add the times of the decisions to JSON and YAML; they differ from run to run
     #[arg(long)]
     timings: bool,
     /// A plan saved with -o yaml or -o json: show what has changed since
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// When to exit with 1
+    /// Exit with 1 in these cases
     #[arg(
         long,
         value_name = "WHAT",
@@ -97,7 +97,7 @@ enum FailOn {
     Moved,
 }
 
-/// What is planned.
+/// The objects that decide the plan.
 struct Input {
     manifests: Manifests,
     /// The namespace of a pod that names none.

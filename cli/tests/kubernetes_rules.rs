@@ -92,8 +92,8 @@ fn gated_pod_waits_without_an_exit_code() {
     let gated = json!({"schedulingGates": [{"name": "example.com/quota"}]});
     let out = plan(&[], std::slice::from_ref(&gated), &["-o", "json"]);
     assert_eq!(out.status.code(), Some(0));
-    let list: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(list[0]["gates"], json!(["example.com/quota"]));
+    let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(plan["pods"][0]["gates"], json!(["example.com/quota"]));
     let waits = "waits for its scheduling gates: example.com/quota";
     assert_eq!(lines(&[], &[gated]), ["pod shop/p0 stays pending", waits]);
 }

@@ -257,23 +257,23 @@ fn files_of_others_are_read_as_kubectl_reads_them() {
         (
             "03-kai-fractions.yaml",
             &[
-                "halves-head",
                 "halves-gpu-worker-0-0",
                 "halves-gpu-worker-1-0",
+                "halves-head",
             ],
         ),
         (
             "05-lws-exclusive.yaml",
             &[
                 "exclusive-0",
-                "exclusive-1",
-                "exclusive-2",
                 "exclusive-0-1",
                 "exclusive-0-2",
                 "exclusive-0-3",
+                "exclusive-1",
                 "exclusive-1-1",
                 "exclusive-1-2",
                 "exclusive-1-3",
+                "exclusive-2",
                 "exclusive-2-1",
                 "exclusive-2-2",
                 "exclusive-2-3",
@@ -460,8 +460,8 @@ fn patches_of_kustomizations_are_no_objects() {
 fn objects_without_a_namespace_get_that_of_the_flag() {
     let plan = |args: &[&str]| {
         let out = tautline(WEB, &[&["plan", "-f", "-", "-o", "json"], args].concat());
-        let list: Value = serde_json::from_slice(&out.stdout).unwrap();
-        let pods = list.as_array().unwrap().iter();
+        let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let pods = plan["pods"].as_array().unwrap().iter();
         pods.map(|p| p["namespace"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };

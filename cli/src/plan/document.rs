@@ -42,6 +42,7 @@ pub(super) struct Counts {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct PlannedPod<'a> {
     namespace: &'a str,
     pod: &'a str,
@@ -49,6 +50,10 @@ struct PlannedPod<'a> {
     node: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    gates: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    not_considered: &'a [String],
     misfits: &'a [UnschedulableNode],
     #[serde(skip_serializing_if = "Option::is_none")]
     round: Option<Value>,
@@ -66,6 +71,8 @@ impl<'a> Plan<'a> {
                 pod: &p.pod,
                 node: p.node.as_deref(),
                 message: p.message.as_deref(),
+                gates: &p.gates,
+                not_considered: &p.not_considered,
                 misfits: &p.misfits,
                 round,
             })

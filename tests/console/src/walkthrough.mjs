@@ -66,7 +66,7 @@ export async function walkthrough(browser, { url }, folder) {
     await tab.visit(`${url}/bindings`);
     await walk.picture("bindings");
     await walk.click("/bindings/vision/trackers");
-    await walk.expect("which limit broke", "Violation", "900us between north-1 and north-3", "100us");
+    await walk.expect("which limit broke", "Violation", "900us > 100us between north-1 and north-3");
     await walk.picture("binding");
     await walk.click("/latency/pair/");
     await walk.expect("which pair broke it", "north-1", "north-3", "900us");
