@@ -52,8 +52,12 @@ var enabled = []string{
 	names.PrioritySort, names.DefaultBinder,
 }
 
-// The time in which the volume binder takes over a few objects.
-const binderDelay = 30 * time.Millisecond
+// The times in which the volume binder takes over a few objects: usually, and on a machine that is
+// very busy.
+const (
+	binderDelay        = 30 * time.Millisecond
+	binderPatientDelay = 2 * time.Second
+)
 
 type request struct {
 	Nodes      []*corev1.Node                  `json:"nodes"`
@@ -63,6 +67,8 @@ type request struct {
 	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
 	Classes    []*storagev1.StorageClass       `json:"classes"`
 	Pending    []*corev1.Pod                   `json:"pending"`
+	// Whether the volume binder gets more time, since an earlier answer was not as expected.
+	Patient bool `json:"patient"`
 }
 
 type answer map[string]any
@@ -142,7 +148,11 @@ func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]str
 	}
 	if len(r.Claims) > 0 {
 		// The binder's own caches follow the informers, and tell nobody when.
-		time.Sleep(binderDelay)
+		if r.Patient {
+			time.Sleep(binderPatientDelay)
+		} else {
+			time.Sleep(binderDelay)
+		}
 	}
 	var all []map[string]string
 	for _, pod := range r.Pending {
