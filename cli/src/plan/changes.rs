@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use tautline_api::manifest;
 use tautline_runtime::input_files::InputFiles;
 
-use super::document::{API_VERSION, KIND};
 use crate::{
     local::Placement,
     table::{plain, titled},
 };
+
+/// The API version and the kind of a plan's document.
+pub(super) const API_VERSION: &str = "tautline.io/v1alpha1";
+pub(super) const KIND: &str = "Plan";
 
 /// The nodes of pods, by namespace and name.
 type Nodes = BTreeMap<(String, String), Option<String>>;

@@ -4,11 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::changes::Changes;
+use super::changes::{API_VERSION, Changes, KIND};
 use crate::local::{Placement, UnschedulableNode};
-
-pub(super) const API_VERSION: &str = "tautline.io/v1alpha1";
-pub(super) const KIND: &str = "Plan";
 
 /// The fields of a decision that differ from run to run.
 const TIMES: [&str; 4] = [
