@@ -176,6 +176,7 @@ fn errors_name_the_fix() {
         failure(&["policy", "-f", "-"], r#"{"rules": "#),
         failure(&["policy", "-f", "-"], &map("data: {policy.json: '[]'}")),
         failure(&["policy", "-f", "-"], &map("data: {other: '{}'}")),
+        failure(&["policy", "-f", "-"], "kind: ConstraintPolicyOffer"),
         failure(&["policy", "-f", "-"], "kind: [ConfigMap"),
         failure(&["policy", "-f", POLICY, "--pod", "-"], "kind: Service"),
         failure(&["policy", "-f", POLICY, "--gpu-resource", "gpu"], ""),

@@ -130,6 +130,13 @@ fn policy(args: &Args) -> Result<Policy> {
             )
         });
     }
+    let mut kinds = objects.iter().filter_map(|o| o.value["kind"].as_str());
+    if kinds.any(|kind| kind.starts_with("ConstraintPolicy")) {
+        bail!(
+            "{file}: has constraint policies, and this command is for policies of GPU shares; use \
+             tautline plan -f {file} --strict"
+        );
+    }
     bail!("{file}: no ConfigMap in it has data[{KEY}]; name one that has, or {KEY} itself")
 }
 
