@@ -46,9 +46,7 @@ impl TimeoutLayer {
             ));
         }
     }
-}
 
-impl TimeoutLayer {
     /// Returns an error with its fix. The client library's own errors, such as those of a
     /// credential plugin, stay as they are.
     fn explain(&self, error: BoxError) -> BoxError {

@@ -305,9 +305,10 @@ impl LocalScheduler {
         let rules = convert::pod_rules(pod);
         let is_empty = rules.is_empty();
         let object = Object::PodRules(rules);
-        match is_empty {
-            true => self.store.delete(Kind::PodRules, &object.key()),
-            false => self.store.apply(object),
+        if is_empty {
+            self.store.delete(Kind::PodRules, &object.key());
+        } else {
+            self.store.apply(object);
         }
     }
 

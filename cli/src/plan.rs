@@ -208,12 +208,11 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     plan.changes = changes;
     output::print(args.output, &plan, |plan| text(&args, &placements, plan))?;
     let incomplete = placements.iter().filter(|p| !p.not_considered.is_empty());
-    match incomplete.count() {
-        count @ 1.. if args.manifests.is_strict() => {
-            bail!("--strict: pods with fields that are not considered: {count}")
-        }
-        _ => Ok(exit_code(!fails)),
+    let count = incomplete.count();
+    if count > 0 && args.manifests.is_strict() {
+        bail!("--strict: pods with fields that are not considered: {count}")
     }
+    Ok(exit_code(!fails))
 }
 
 fn text(args: &Args, placements: &[Placement], plan: &Plan<'_>) -> String {

@@ -67,9 +67,7 @@ impl ScopeArgs {
             Scope::Namespace(self.one.of(client))
         }
     }
-}
 
-impl ScopeArgs {
     /// Returns the scope of manifests: all namespaces, unless one is named.
     pub(crate) fn of_manifests(&self) -> Scope {
         match self.one.named() {

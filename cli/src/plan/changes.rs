@@ -62,7 +62,7 @@ enum Kind {
     NowPlaced,
     /// The saved plan does not have it.
     Added,
-    /// Only the saved plan has it.
+    /// The pod is only in the saved plan.
     Removed,
 }
 

@@ -52,7 +52,8 @@ struct LocalSource {
     pods: Mutex<BTreeMap<(String, String), Pod>>,
 }
 
-/// What the console of manifests shows, once: its pods are placed and its bindings evaluated.
+/// The content of the console of manifests, made once: its pods are placed and its bindings
+/// evaluated.
 pub(crate) struct EvaluatedManifests {
     pub console: Arc<Console>,
     source: Arc<LocalSource>,

@@ -30,7 +30,7 @@ pub struct ManifestFileError {
     pub line: Option<u64>,
     /// The problem.
     pub message: String,
-    /// What was left out, if the paths have no objects.
+    /// The files that were left out, if the paths have no objects.
     pub skipped: Vec<Skipped>,
 }
 
@@ -182,7 +182,7 @@ pub fn is_test_file(path: &Path) -> bool {
 pub struct ReadFile {
     /// The file.
     pub path: PathBuf,
-    /// Its text.
+    /// The file's text.
     pub text: String,
     /// The objects, unchecked.
     pub documents: Vec<Document>,
@@ -308,9 +308,10 @@ pub fn read(
 
 /// The message of a file without a text.
 fn empty(path: &Path) -> &'static str {
-    match path == Path::new(STDIN) {
-        true => "is empty; did the command before the pipe print anything?",
-        false => "is empty; name a file with manifests",
+    if path == Path::new(STDIN) {
+        "is empty; did the command before the pipe print anything?"
+    } else {
+        "is empty; name a file with manifests"
     }
 }
 

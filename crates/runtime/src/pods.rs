@@ -24,7 +24,7 @@ pub async fn list(pods: &Api<Pod>, params: &ListParams) -> Result<ObjectList<Pod
     pods.list(params).await
 }
 
-/// Patches the pod and returns it as it is then.
+/// Patches the pod, and returns the patched object.
 ///
 /// # Errors
 /// The API server answered with an error or not at all.

@@ -27,7 +27,7 @@ pub(super) enum FieldDefault {
     Other(fn(&mut Fields)),
 }
 
-/// Rules whose paths are read, for those that apply to every pod that is admitted.
+/// Rules whose paths have been parsed: once for those of pods, which apply at every admission.
 pub(super) struct Rules(Vec<(Vec<Step>, ReadDefault)>);
 
 enum Step {

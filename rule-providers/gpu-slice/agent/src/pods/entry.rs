@@ -12,7 +12,7 @@ use tautline_gpu_placement::{containers::AgentRequest, names::DEVICES_ANNOTATION
 /// mirror pod another UID.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// A Pod object with the fields that the agent reads; a whole one takes a node more memory.
+/// A Pod object with only the fields that the agent reads.
 pub(super) type NodePod = Object<Spec, Status>;
 
 #[derive(Clone, Debug, Deserialize)]
