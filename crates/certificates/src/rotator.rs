@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    pin::Pin,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -76,11 +77,19 @@ pub struct CertificateRotator {
 }
 
 impl CertificateRotator {
-    /// Runs until `stop`.
+    /// Runs until `stop`. The future is boxed, so that it is compiled here, not in each server.
     ///
     /// # Errors
     /// A certificate cannot be generated, for example because a name is invalid.
-    pub async fn run(self, published: CertificateOutputs, stop: CancellationToken) -> Result<()> {
+    pub fn run(
+        self,
+        published: CertificateOutputs,
+        stop: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + Send>> {
+        Box::pin(self.rotate(published, stop))
+    }
+
+    async fn rotate(self, published: CertificateOutputs, stop: CancellationToken) -> Result<()> {
         let CertificateOutputs {
             bundle,
             mut trusted,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use futures::StreamExt;
+use futures::{StreamExt, future::BoxFuture};
 use kube::{
     Api, Client, ResourceExt,
     api::DynamicObject,
@@ -94,8 +94,18 @@ impl WatchedKinds {
     }
 }
 
-/// Watches the kinds that offers name, at most [`MAX_KINDS`], until `stop`.
-pub async fn watch_dynamic_kinds(
+/// Watches the kinds that offers name, at most [`MAX_KINDS`], until `stop`. The future is boxed, so
+/// that it is compiled here, not in each server.
+pub fn watch_dynamic_kinds(
+    client: Client,
+    store: ClusterStore,
+    kinds: WatchedKinds,
+    stop: CancellationToken,
+) -> BoxFuture<'static, ()> {
+    Box::pin(watch_kinds(client, store, kinds, stop))
+}
+
+async fn watch_kinds(
     client: Client,
     store: ClusterStore,
     kinds: WatchedKinds,

@@ -4,6 +4,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
@@ -121,9 +122,18 @@ pub struct Queue(Arc<Waiting>);
 
 impl Queue {
     /// Writes events until `stop`, then the rest of the queue. It drops an event that cannot be
-    /// written.
-    pub async fn write(self, client: Client, reporter: &str, stop: CancellationToken) {
+    /// written. The future is boxed, so that it is compiled here, not in each server.
+    pub fn write(
+        self,
+        client: Client,
+        reporter: &str,
+        stop: CancellationToken,
+    ) -> BoxFuture<'static, ()> {
         let recorder = Recorder::new(client, Reporter::from(reporter));
+        Box::pin(self.write_with(recorder, stop))
+    }
+
+    async fn write_with(self, recorder: Recorder, stop: CancellationToken) {
         loop {
             let next = self.0.notes.lock().pop();
             let Some(note) = next else {

@@ -1,6 +1,8 @@
-//! The requests for whole pods. Each crate that calls `Api<Pod>` itself compiles the decoding of a
-//! pod, with all its volumes and probes, once more.
+//! The requests for whole pods. They return boxed futures, which are compiled here: a crate that
+//! calls `Api<Pod>` itself, or awaits an `async fn` that does, compiles the decoding of a pod, with
+//! all its volumes and probes, once more.
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Result,
@@ -12,22 +14,29 @@ use serde_json::Value;
 ///
 /// # Errors
 /// The pod does not exist, or the API server did not answer.
-pub async fn get(pods: &Api<Pod>, name: &str) -> Result<Pod> {
-    pods.get(name).await
+pub fn get<'a>(pods: &'a Api<Pod>, name: &'a str) -> BoxFuture<'a, Result<Pod>> {
+    Box::pin(pods.get(name))
 }
 
 /// Returns a page of the pods.
 ///
 /// # Errors
 /// The API server answered with an error or not at all.
-pub async fn list(pods: &Api<Pod>, params: &ListParams) -> Result<ObjectList<Pod>> {
-    pods.list(params).await
+pub fn list<'a>(
+    pods: &'a Api<Pod>,
+    params: &'a ListParams,
+) -> BoxFuture<'a, Result<ObjectList<Pod>>> {
+    Box::pin(pods.list(params))
 }
 
 /// Patches the pod, and returns the patched object.
 ///
 /// # Errors
 /// The API server answered with an error or not at all.
-pub async fn patch(pods: &Api<Pod>, name: &str, patch: &Patch<Value>) -> Result<Pod> {
-    pods.patch(name, &PatchParams::default(), patch).await
+pub fn patch<'a>(
+    pods: &'a Api<Pod>,
+    name: &'a str,
+    patch: &'a Patch<Value>,
+) -> BoxFuture<'a, Result<Pod>> {
+    Box::pin(async move { pods.patch(name, &PatchParams::default(), patch).await })
 }

@@ -1,6 +1,6 @@
 //! Supervised long-lived tasks that stop together.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
@@ -25,7 +25,15 @@ impl Tasks {
 
     /// Spawns a task, which must end only after the stop token is cancelled.
     pub fn spawn(&mut self, name: &str, task: impl Future<Output = Result<()>> + Send + 'static) {
-        let name = name.to_owned();
+        self.spawn_boxed(name.to_owned(), Box::pin(task));
+    }
+
+    /// Spawns a task. It is boxed, so that tokio's part of a task is compiled once, not for each.
+    fn spawn_boxed(
+        &mut self,
+        name: String,
+        task: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+    ) {
         self.set.spawn(async move { (name, task.await) });
     }
 
