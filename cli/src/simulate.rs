@@ -1,11 +1,11 @@
 //! Implements `tautline simulate`, which compares GPU placement policies on a recorded trace, or
 //! fills the nodes of a cluster.
 
-mod live_servers;
 mod own_cluster;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod trace;
-mod trace_objects;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -59,9 +59,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FACTOR", requires = "trace",
         value_parser = clap::value_parser!(u32).range(i64::from(tautline_gpu_simulator::churn::LEAST_FACTOR)..=1000))]
     churn: Option<u32>,
-    /// Use the real extender and gpu-slice provider on loopback, one run at a time
-    #[arg(long, requires = "trace", conflicts_with = "churn")]
-    wire: bool,
     /// Write a page with charts and tables to this folder
     #[arg(long, value_name = "DIR", requires = "trace")]
     dir: Option<PathBuf>,
@@ -78,7 +75,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     match &args.trace {
-        Some(dir) => trace::run(dir, &args).await?,
+        Some(dir) => trace::run(dir, &args)?,
         None if args.is_own() => own_cluster::run(&args).await?,
         None => bail!(
             "there is nothing to simulate; write --trace DIR, or -f PATH or --context NAME for \

@@ -7,10 +7,10 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use tautline_gpu_simulator::{Experiment, Figures, PublishedCurves, Trace, report};
 
-use super::{Args, live_servers, tables};
+use super::{Args, tables};
 use crate::output;
 
-pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
+pub(super) fn run(dir: &Path, args: &Args) -> Result<()> {
     let trace = Trace::open(dir)?;
     let workloads = match args.workload.as_slice() {
         [all] if all == "all" => trace.workloads()?,
@@ -29,12 +29,8 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     let notes = notes(&experiment);
     let bar = progress_bar(experiment.arrivals());
     let tell = |arrivals| bar.inc(arrivals);
-    let outcomes = if args.wire {
-        live_servers::run(&experiment, tell).await?
-    } else {
-        let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        experiment.run(cores, &tell)
-    };
+    let cores = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let outcomes = experiment.run(cores, &tell);
     bar.finish_and_clear();
     for note in &notes {
         note!("{note}");

@@ -22,7 +22,7 @@ use tautline_gpu_slice::{Config, NodeOrder};
 use super::trace_objects;
 use crate::local::LocalScheduler;
 
-pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<RunResult>> {
+pub(super) async fn run(experiment: &Experiment) -> Result<Vec<RunResult>> {
     let trace = &experiment.trace;
     let mut outcomes = Vec::new();
     for (workload, orders) in &experiment.workloads {
@@ -43,7 +43,7 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
                 let items = trace_objects::items(trace, workload, arrivals)?;
                 let trusted = TrustedNamespaces::default();
                 let local = LocalScheduler::start_with(&items, trusted, config).await?;
-                let record = arrive(&local, experiment, workload, arrivals, *policy, &tell).await;
+                let record = arrive(&local, experiment, workload, arrivals, *policy).await;
                 local.stop().await;
                 outcomes.push(RunResult::from_record(
                     trace,
@@ -65,7 +65,6 @@ async fn arrive(
     workload: &Workload,
     order: &Arrivals,
     policy: PolicyName,
-    tell: &impl Fn(u64),
 ) -> Result<RunRecord> {
     // A second inventory, to check that the provider's cards are free.
     let mut cluster = Cluster::new(&experiment.trace, workload, order, policy);
@@ -90,7 +89,6 @@ async fn arrive(
             );
         }
         record.arrival(shape, placement.node.is_some(), &cluster);
-        tell(1);
     }
     Ok(record)
 }

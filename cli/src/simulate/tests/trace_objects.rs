@@ -1,4 +1,4 @@
-//! Converts the nodes, pods and GPU models of a trace to Kubernetes objects, for the simulation
+//! Converts the nodes, pods and GPU models of a trace to Kubernetes objects, for the runs
 //! through the real servers.
 
 use std::sync::Arc;
