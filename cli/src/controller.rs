@@ -55,9 +55,6 @@ pub(crate) struct Args {
     /// Evict and mediate nothing; report in events what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Leave rejected pods to the scheduler's own retries
-    #[arg(long)]
-    no_wake: bool,
     /// Put the resource constraint.ciena.com/governed on nodes: for gated configurations of
     /// kube-scheduler without ignoredByScheduler; needs the role of deploy/with-gate
     #[arg(long)]
@@ -91,7 +88,6 @@ fn config(args: Args) -> Config {
         protecting_annotations: args.no_evict_annotations,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
-        requeue_pods: !args.no_wake,
         provider_client: args.providers.config(config.provider_client.clone()),
         advertise_gate: args.advertise_gate,
         open_reports: args.open_reports,

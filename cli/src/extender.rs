@@ -85,9 +85,6 @@ pub(crate) struct Args {
     /// --require-client-cert)
     #[arg(long)]
     bind: bool,
-    /// Leave rejected pods to the scheduler's own retries where no controller runs
-    #[arg(long)]
-    no_wake: bool,
 }
 
 /// A generated certificate.
@@ -228,7 +225,6 @@ fn config(args: Args) -> Result<Config> {
         explain_bytes: args.explain_memory << 20,
         bind: args.bind,
         tracks_in_flight: true,
-        requeue: !args.no_wake,
         controller_namespace: namespace,
         providers: ClientConfig {
             provider_unavailable: args.provider_unavailable,

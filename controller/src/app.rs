@@ -145,18 +145,16 @@ impl App {
             let run = open_reports::run(Arc::clone(&context), bindings);
             tasks.spawn_until_stop("open reports", run);
         }
-        if context.config.requeue_pods {
-            let requeue = PodRequeue {
-                store: context.store.clone(),
-                providers: context.provider_client.clone(),
-                client: client.clone(),
-                metrics: tautline_pod_requeue::Metrics::default(),
-            };
-            requeue.metrics.register("", &mut self.registry);
-            let (leader, requeue_stop) = (context.leader.subscribe(), stop.clone());
-            let leads = move || leader.borrow().as_ref().is_some_and(Term::is_active);
-            spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
-        }
+        let requeue = PodRequeue {
+            store: context.store.clone(),
+            providers: context.provider_client.clone(),
+            client: client.clone(),
+            metrics: tautline_pod_requeue::Metrics::default(),
+        };
+        requeue.metrics.register("", &mut self.registry);
+        let (leader, requeue_stop) = (context.leader.subscribe(), stop.clone());
+        let leads = move || leader.borrow().as_ref().is_some_and(Term::is_active);
+        spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
         let (lease, readiness) = (context.config.lease.clone(), context.readiness.clone());
         let (leader, lease_stop) = (context.leader.clone(), stop.clone());
         tasks.spawn("lease", async move {

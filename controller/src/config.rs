@@ -41,8 +41,6 @@ pub struct Config {
     pub exempt_namespaces: BTreeSet<String>,
     /// True if evictions and mitigations are only reported, not carried out.
     pub dry_run: bool,
-    /// True if the controller requeues rejected pods.
-    pub requeue_pods: bool,
     /// True if the controller adds the gate's resource to the capacity of nodes.
     pub advertise_gate: bool,
     /// True if the controller writes a Report of OpenReports for each offer.
@@ -67,7 +65,6 @@ impl Config {
             protecting_annotations: Vec::new(),
             exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             dry_run: false,
-            requeue_pods: true,
             advertise_gate: false,
             open_reports: false,
             provider_client: ClientConfig {

@@ -65,8 +65,6 @@ pub struct Config {
     /// True to count pods between filter's answer and the watch. False if the caller of filter
     /// writes its placements into the same store.
     pub tracks_in_flight: bool,
-    /// True to requeue rejected pods while no controller runs, which needs a cluster.
-    pub requeue: bool,
     /// The namespace of the controller's Lease.
     pub controller_namespace: String,
     /// The configuration of calls to rule providers and underlay controllers.
@@ -91,7 +89,6 @@ impl Default for Config {
             explain_bytes: 32 << 20,
             bind: false,
             tracks_in_flight: true,
-            requeue: true,
             controller_namespace: OWN_NAMESPACE.to_owned(),
             providers: ClientConfig {
                 scheduler_share_percent: Some(5),

@@ -14,12 +14,9 @@ use crate::state::State;
 
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the requeue of rejected pods, if it is on. The controller's requeue takes precedence,
-/// since it serves all replicas of the extender.
+/// Starts the requeue of rejected pods. The controller's requeue takes precedence, since it serves
+/// all replicas of the extender.
 pub(crate) fn spawn(state: &State, client: &Client, registry: &mut Registry, tasks: &mut Tasks) {
-    if !state.config.requeue {
-        return;
-    }
     let requeue = PodRequeue {
         store: state.store.clone(),
         providers: state.providers.clone(),
