@@ -27,9 +27,6 @@ pub(crate) struct LatencyArgs {
     /// creates it [default: a random secret of this process]
     #[arg(long, value_name = "NS/NAME", value_parser = object)]
     echo_key_secret: Option<(String, String)>,
-    /// Derive the echo keys from this file instead; it is reloaded
-    #[arg(long, value_name = "FILE", conflicts_with = "echo_key_secret")]
-    echo_key: Option<PathBuf>,
     /// Nodes that each node measures, besides those that active rules name
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TARGETS, value_parser = targets)]
     targets: usize,
@@ -62,10 +59,9 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         table: args.table,
         agent_tokens: args.agents.agent_tokens,
         trust_agents: args.agents.trust_agents,
-        echo_key: match (args.echo_key, args.echo_key_secret) {
-            (Some(file), _) => EchoKeySource::File(file),
-            (None, Some((namespace, name))) => EchoKeySource::Secret(namespace, name),
-            (None, None) => EchoKeySource::Random,
+        echo_key: match args.echo_key_secret {
+            Some((namespace, name)) => EchoKeySource::Secret(namespace, name),
+            None => EchoKeySource::Random,
         },
         targets: args.targets,
         agents_within: args.agents_within,

@@ -75,7 +75,6 @@ async fn serve(nodes: usize, listen: SocketAddr) {
             ..AgentAuth::default()
         },
         keys: EchoKeys::random().unwrap(),
-        key_file: None,
         targets: DEFAULT_TARGETS,
         agents_within: AGENTS_WITHIN,
     };

@@ -236,7 +236,6 @@ async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
             ..AgentAuth::default()
         },
         keys: EchoKeys::random()?,
-        key_file: None,
         targets: DEFAULT_TARGETS,
         agents_within: AGENTS_WITHIN,
     };

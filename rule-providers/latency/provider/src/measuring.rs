@@ -1,6 +1,6 @@
 //! The tasks behind the service for agents: readiness, target lists, clean-up and fitting.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tautline_agent_link::AgentAuth;
 use tautline_core::index::Kind;
@@ -34,8 +34,6 @@ pub struct Measuring {
     pub auth: AgentAuth,
     /// The keys of echoes, which agents receive.
     pub keys: EchoKeys,
-    /// The file of `keys`, whose changes rotate them; with `None` they never change.
-    pub key_file: Option<PathBuf>,
     /// The number of nodes that each node measures, in addition to those that rules name.
     pub targets: usize,
     /// The longest wait for agents: the provider is ready once four fifths of the nodes have one,
@@ -50,7 +48,6 @@ impl Measuring {
             network,
             auth,
             keys,
-            key_file,
             targets,
             agents_within,
         } = self;
@@ -67,7 +64,7 @@ impl Measuring {
             });
         }
         let net = Arc::clone(&network);
-        server.add_service(AgentService::new(net, auth, keys.clone(), stop.clone()));
+        server.add_service(AgentService::new(net, auth, keys, stop.clone()));
         let net = Arc::clone(&network);
         tasks.spawn_until_stop("targets", async move { net.keep_lists().await });
         let net = Arc::clone(&network);
@@ -79,19 +76,13 @@ impl Measuring {
         });
         let net = Arc::clone(&network);
         tasks.spawn_until_stop("measured nodes", async move { follow_nodes(&net).await });
-        let (net, end, ready) = (Arc::clone(&network), stop.clone(), server.readiness.clone());
+        let (end, ready) = (stop, server.readiness.clone());
         tasks.spawn("fitting", async move {
             if end.run_until_cancelled(ready.wait()).await.is_some() {
-                fitting::run(net, targets, &end).await;
+                fitting::run(network, targets, &end).await;
             }
             Ok(())
         });
-        if let Some(file) = key_file {
-            tasks.spawn("echo key", async move {
-                keys.follow_file(&file, &network, &stop).await;
-                Ok(())
-            });
-        }
     }
 }
 

@@ -32,8 +32,6 @@ pub enum EchoKeySource {
     Random,
     /// A Secret (namespace, name) that the replicas share; the first replica creates it.
     Secret(String, String),
-    /// A file of 16 to 4,096 bytes, which is reloaded when it changes.
-    File(PathBuf),
 }
 
 /// The settings of [`run`].
@@ -68,15 +66,11 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let client = cluster.client();
     let mut server = Server::bind(config.server).await?;
     let mut tasks = Tasks::default();
-    let (keys, key_file) = match config.echo_key {
-        EchoKeySource::File(file) => {
-            let keys = EchoKeys::from_file(&file).context("--echo-key")?;
-            (keys, Some(file))
-        }
+    let keys = match config.echo_key {
         EchoKeySource::Secret(namespace, name) => {
-            (EchoKeys::of_secret(client, &namespace, &name).await?, None)
+            EchoKeys::of_secret(client, &namespace, &name).await?
         }
-        EchoKeySource::Random => (EchoKeys::random()?, None),
+        EchoKeySource::Random => EchoKeys::random()?,
     };
     let pods = PodDemand::on_request();
     let store = watch(cluster, &pods, &mut server, &mut tasks);
@@ -93,7 +87,6 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             tokens,
         },
         keys,
-        key_file,
         targets: config.targets,
         agents_within: config.agents_within,
     };

@@ -243,7 +243,7 @@ impl Stream {
         Some(to_agent::What::Targets(Targets {
             targets: self.with_keys(session, targets),
             echo_id: echo_id(&session.name),
-            responder_keys: self.service.keys.responder_keys(&session.name),
+            responder_keys: vec![self.service.keys.responder_key(&session.name)],
         }))
     }
 

@@ -36,13 +36,6 @@ impl Network {
         self.lists_outdated.notify_one();
     }
 
-    /// Has all agents receive their lists again, with the keys as they are now.
-    pub(crate) fn keys_changed(&self) {
-        for handle in self.sessions.lock().values() {
-            handle.targets.send_modify(|_| {});
-        }
-    }
-
     /// Keeps the lists of all agents up to date; never ends.
     pub(crate) async fn keep_lists(&self) {
         let (mut excess, mut last) = (0, minute());
