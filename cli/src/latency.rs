@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// Round-trip times between zones or nodes, as a heat map
     #[command(
         after_help = "Figures of zones are medians over pairs of their nodes.\n\n\
-                      Examples:\n  tautline latency matrix\n  tautline latency matrix --by node --zone eu-west-1a\n  \
+                      Examples:\n  tautline latency matrix\n  tautline latency matrix --zone eu-west-1a\n  \
                       tautline latency matrix --nodes node-1,node-2,node-3\n  \
                       tautline latency matrix -o svg >zones.svg"
     )]

@@ -125,11 +125,6 @@ fn missing_nodes_and_servers_name_the_fix() {
         ),
         (&["matrix", "--zone", "c"], 1, "there is no zone c"),
         (&["matrix"], 1, "no measurements and no tables"),
-        (
-            &["matrix", "--by", "zone", "--zone", "a"],
-            2,
-            "write by=node",
-        ),
         (&["top", "-n", "0"], 2, "1..=1000"),
         (&["pair", "a1"], 2, "<TO>"),
     ] {

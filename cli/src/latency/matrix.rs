@@ -14,14 +14,11 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Between zones, or nodes (at most 200) [default: zone; node with --zone or --nodes]
-    #[arg(long, value_parser = ["zone", "node"])]
-    by: Option<String>,
-    /// Only the nodes of this zone
+    /// Show the nodes of this zone
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
-    /// Only these nodes
-    #[arg(long, value_name = "A,B,C")]
+    /// Show nodes, at most 200: these, or all without a value
+    #[arg(long, value_name = "A,B,C", num_args = 0..=1, default_missing_value = "")]
     nodes: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
@@ -42,7 +39,7 @@ enum MatrixOutput {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let fields = [
-        ("by", args.by.as_deref()),
+        ("by", args.nodes.is_some().then_some("node")),
         ("zone", args.zone.as_deref()),
         ("nodes", args.nodes.as_deref()),
     ];
