@@ -21,6 +21,9 @@ use crate::{
     table::{grid, plain},
 };
 
+/// The deadline of a run, unless ten times `--deadline` is longer.
+const MIN_RUN_DEADLINE: Duration = Duration::from_secs(120);
+
 #[derive(clap::Args)]
 #[command(
     after_help = "It asks the provider as Tautline does, and changes nothing there; only --reserve makes\n\
@@ -71,9 +74,6 @@ pub(crate) struct Args {
     /// The deadline of EndpointCost that is judged: that of your extender
     #[arg(long, default_value = "500ms", value_parser = parse_duration)]
     deadline: Duration,
-    /// The most that the whole run may take
-    #[arg(long, default_value = "2m", value_parser = parse_duration)]
-    timeout: Duration,
     /// Run only the checks with TEXT in their name
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
@@ -119,7 +119,7 @@ impl Args {
             expectations: self.expectations,
             reserve: self.reserve,
             deadline: self.deadline,
-            timeout: self.timeout,
+            timeout: (self.deadline * 10).max(MIN_RUN_DEADLINE),
             filter: self.filter,
             ..Config::new(address, self.rule)
         };

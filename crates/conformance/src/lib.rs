@@ -158,7 +158,7 @@ async fn case(session: &Session, check: &Check, end: Instant) -> Case {
         Err(_) => {
             let limit = session.config.timeout;
             let message = format!("not done when the time of the run, {limit:?}, was over");
-            failed(message, "answer faster, or raise --timeout")
+            failed(message, "answer faster, or raise --deadline")
         }
     };
     record(check, start.elapsed(), result)
