@@ -76,10 +76,27 @@ pub(super) fn add_providers(items: &mut Vec<Item>, trusted: &TrustedNamespaces) 
             .copied()
             .filter(|rule| !provided.contains(*rule))
             .collect();
-        if !missing.is_empty() {
-            items.push(Item::Service(Box::new(service(name, &missing))));
+        if missing.is_empty() {
+            continue;
+        }
+        let added = service(name, &missing);
+        // Two objects of one name would be one, with the rules of the last.
+        let existing = items.iter_mut().find_map(|item| match item {
+            Item::Service(other) if is_same(&other.metadata, &added.metadata) => Some(other),
+            _ => None,
+        });
+        match existing {
+            Some(service) => {
+                let labels = service.metadata.labels.get_or_insert_default();
+                labels.extend(added.metadata.labels.unwrap_or_default());
+            }
+            None => items.push(Item::Service(Box::new(added))),
         }
     }
+}
+
+fn is_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
+    (&one.namespace, &one.name) == (&other.namespace, &other.name)
 }
 
 fn service(name: &str, rules: &[&str]) -> Service {
@@ -139,40 +156,44 @@ mod tests {
 
     use super::*;
 
-    fn added(text: &str) -> Vec<String> {
+    /// The Services after providers were added.
+    fn completed(text: &str) -> Vec<String> {
         let mut items = manifest::parse(text).unwrap();
-        let before = items.len();
         add_providers(&mut items, &TrustedNamespaces::default());
-        let services = items[before..].iter().map(|item| match item {
-            Item::Service(service) => {
-                let service = convert::service(service);
-                format!("{}: {}", service.name, service.rules.join(","))
-            }
-            other => panic!("{other:?}"),
+        let services = items.iter().filter_map(|item| match item {
+            Item::Service(service) => Some(convert::service(service)),
+            _ => None,
         });
-        services.collect()
+        let named = services.map(|s| format!("{}: {}", s.name, s.rules.join(",")));
+        named.collect()
     }
 
     #[test]
     fn providers_are_added_for_rules_that_have_none() {
         let gpu = "tautline-gpu-slice: gpu-slice";
         assert_eq!(
-            added("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"),
+            completed("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"),
             ["tautline-latency: bandwidth,jitter,latency", gpu]
         );
-        let service = |namespace: &str| {
-            added(&format!(
-                "{{apiVersion: v1, kind: Service, metadata: {{name: own, namespace: {namespace}, \
+        let service = |namespace: &str, name: &str| {
+            completed(&format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {namespace}, \
                  labels: {{constraint.ciena.com/constraint-latency: enabled}}}}}}"
             ))
         };
+        let own = "own: latency";
         assert_eq!(
-            service("tautline-system"),
-            ["tautline-latency: bandwidth,jitter", gpu]
+            service("tautline-system", "own"),
+            [own, "tautline-latency: bandwidth,jitter", gpu]
         );
         assert_eq!(
-            service("shop").len(),
-            2,
+            service("tautline-system", "tautline-latency"),
+            ["tautline-latency: bandwidth,jitter,latency", gpu],
+            "the manifests' own Service keeps its rule"
+        );
+        assert_eq!(
+            service("shop", "own").len(),
+            3,
             "a tenant's own serves only the tenant"
         );
     }
