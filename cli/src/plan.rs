@@ -39,11 +39,11 @@ use document::Plan;
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
     Exit code 1: a pod stays pending, or with --fail-on moved: a pod has lost the node that the saved\n\
     plan of --compare has.\n\n\
-    Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
+    Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f examples/edge-inference --pod vision/detector-0 -o json\n  \
     kubectl get nodes,services -A -o yaml >nodes.yaml\n  \
-    tautline plan -f DIR --nodes nodes.yaml --assume-providers\n  \
-    tautline plan -f DIR -o yaml >plan.yaml\n  \
-    tautline plan -f DIR --compare plan.yaml --fail-on moved\n  \
+    tautline plan -f examples/near-server --nodes nodes.yaml --assume-providers\n  \
+    tautline plan -f examples/near-server -o yaml >plan.yaml\n  \
+    tautline plan -f examples/near-server --compare plan.yaml --fail-on moved\n  \
     kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
 )]
 pub(crate) struct Args {

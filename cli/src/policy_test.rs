@@ -52,8 +52,8 @@ use crate::{
     The cases of a file run in order on one cluster: a pod takes its room from those after it. With\n\
     fresh: true a case begins with the cluster of the manifests again.\n\n\
     Exit codes: 0 all cases pass, 1 a case fails, 2 a file cannot be used.\n\n\
-    Examples:\n  tautline test examples\n  tautline test examples/edge-inference --filter tracker\n  \
-    tautline test policies -o junit > report.xml"
+    Examples:\n  tautline test examples\n  tautline test examples/edge-inference --filter detector\n  \
+    tautline test examples -o junit > report.xml"
 )]
 pub(crate) struct Args {
     /// Test files, and folders: of these, all files below with names that end in

@@ -23,8 +23,8 @@ use crate::{cluster::ClusterArgs, manifests::NamespacedManifestArgs, output::Out
     with .ranks, and expected/. Files may be compressed (.gz). Missing arrivals are drawn at random.\n\
     With -f or --context: how many more pods like yours fit your nodes, now and after changes.\n\n\
     Examples:\n  tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --policy tautline,fgd,best-fit\n  \
-    tautline simulate --trace DIR --workload all --seeds 42,43,44 --dir report\n  \
-    tautline simulate --trace DIR --ties random --churn 10 -o json\n  \
+    tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --workload default --seeds 42,43,44 --dir report\n  \
+    tautline simulate --trace rule-providers/gpu-slice/simulator/data/openb --ties random --churn 10 -o json\n  \
     tautline simulate --context production --what-if slices=250m --what-if add=10xh200x8,cpu=192,memory=2Ti"
 )]
 pub(crate) struct Args {
