@@ -166,6 +166,7 @@ pub(crate) fn exceeded(grant: &Grant, limits: &BindingLimits) -> Option<(&'stati
 
 pub(crate) fn status(
     name: &str,
+    generation: i64,
     bindings: &BindingSummary<'_>,
     ready: OfferCondition,
     before: &ConstraintPolicyOfferStatus,
@@ -177,6 +178,7 @@ pub(crate) fn status(
     let ready = binding_status::condition(conditions, READY, status, reason, message, None, now);
     let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     ConstraintPolicyOfferStatus {
+        observed_generation: (generation > 0).then_some(generation),
         binding_count: number(bindings.existing),
         compliant_binding_count: number(bindings.compliant),
         binding_selector: format!("{OFFER_LABEL}={name}"),

@@ -161,8 +161,8 @@ impl Preview {
             let (kinds, limits) = (KindStates::default(), BindingLimits::default());
             let condition = offer_status::condition(entry, &summary, snapshot, &kinds, &limits);
             let before = self.offers.get(&of_offer).cloned().unwrap_or_default();
-            let name = &entry.offer.name;
-            let status = offer_status::status(name, &summary, condition, &before, now);
+            let (name, generation) = (&entry.offer.name, entry.offer.generation);
+            let status = offer_status::status(name, generation, &summary, condition, &before, now);
             (of_offer, status)
         });
         statuses.collect()

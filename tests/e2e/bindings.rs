@@ -21,11 +21,14 @@ fn targets(binding: &ConstraintPolicyBinding) -> Vec<String> {
 }
 
 async fn ready_of(world: &GovernedCluster, offer: &str, text: &str) {
+    let offers: Api<ConstraintPolicyOffer> = Api::namespaced(world.client().clone(), "default");
     let condition = async || {
-        let status = workloads::offer_status(world.client(), "default", offer).await;
+        let found = offers.get(offer).await.ok()?;
+        let status = found.status?;
+        let is_current = status.observed_generation == found.metadata.generation;
         let ready = status.conditions.first()?;
         let shown = format!("{}: {}: {}", ready.status, ready.reason, ready.message);
-        shown.contains(text).then_some(())
+        (is_current && shown.contains(text)).then_some(())
     };
     let what = format!("the offer {offer} says {text}");
     eventually(&what, PATIENCE, condition, async || {

@@ -167,7 +167,9 @@ impl BindingReconciler {
         };
         let default = ConstraintPolicyOfferStatus::default();
         let before = state.written.as_ref().unwrap_or(&default);
-        let status = offer_status::status(name, &summary, condition, before, now.unix);
+        // If the present offer cannot be read, it is that of the version before.
+        let generation = entry.map_or(0, |e| e.offer.generation);
+        let status = offer_status::status(name, generation, &summary, condition, before, now.unix);
         if state.written.as_ref() == Some(&status) {
             return;
         }

@@ -297,6 +297,9 @@ impl OfferTarget {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConstraintPolicyOfferStatus {
+    /// The `metadata.generation` that this status is about. A field of Tautline, not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     /// The number of the offer's bindings.
     #[serde(default)]
     pub binding_count: i64,

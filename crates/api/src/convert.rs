@@ -304,6 +304,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        generation: offer.metadata.generation.unwrap_or_default(),
         created_unix: created_unix(&offer.metadata),
         terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,

@@ -360,6 +360,8 @@ pub struct Offer {
     pub name: Arc<str>,
     /// The offer's UID.
     pub uid: Box<str>,
+    /// The number of the offer's spec, which each change of it raises; 0 if unknown.
+    pub generation: i64,
     /// The offer's creation time in Unix seconds, 0 if unknown; the oldest offers get their
     /// bindings first.
     pub created_unix: i64,

@@ -41,6 +41,23 @@ fn offer_status_is_in_step_when_all_bindings_exist() {
 }
 
 #[test]
+fn offer_status_names_the_generation_that_it_is_about() {
+    let mut world = World::with_bindings(1);
+    let mut observed = |generation| {
+        world.put(Object::Offer(Offer {
+            generation,
+            ..offer("o")
+        }));
+        world.sync();
+        flush(&mut world);
+        world.offer_statuses[&key(NS, "o")].observed_generation
+    };
+    assert_eq!(observed(1), Some(1));
+    assert_eq!(observed(2), Some(2), "nothing else changed");
+    assert_eq!(observed(0), None, "unknown");
+}
+
+#[test]
 fn offer_status_counts_bindings_and_compliant_ones() {
     let mut world = World::with_bindings(3);
     world.advance_secs(11);
