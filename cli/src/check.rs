@@ -12,7 +12,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "Files are YAML or JSON with any number of documents; - is the standard input.\n\n\
+    after_help = "Files are YAML or JSON with any number of documents; - is the standard input.\n\
+                  Of a folder the manifests below it are read, as by plan -f.\n\n\
                   Examples:\n  tautline check policy -f examples/gpu-admission/1-policy.yaml \
                   --pod examples/gpu-admission/2-pods.yaml\n  \
                   tautline check mutation -f examples/mutation-policies/1-no-gpu.yaml \

@@ -129,7 +129,7 @@ impl ManifestArgs {
 }
 
 /// Returns the command that was run, without its options.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let args = std::env::args()
         .skip(1)
         .take_while(|arg| !arg.starts_with('-'));

@@ -188,6 +188,48 @@ fn errors_name_the_fix() {
 }
 
 #[test]
+fn folders_are_read_as_by_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+    let example = |name: &str| std::fs::read_to_string(format!("{root}{name}")).unwrap();
+    write("app/policy.yaml", &example(POLICY));
+    write(
+        "app/pod.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, \
+         image: i}]}\n",
+    );
+    write("app/patch.yaml", "spec: {replicas: 2}\n");
+    write("app/kustomization.yaml", "patches: [{path: patch.yaml}]\n");
+    write("chart/Chart.yaml", "name: web\n");
+    write("chart/templates/pod.yaml", "{{ .Values.pod }}\n");
+    write("compose.yaml", "services: {}\n");
+    let path = dir.path().to_str().unwrap();
+    let out = check(&["policy", "-f", path, "--pod", path], "");
+    let text = [out.stderr, out.stdout].concat();
+    let text = String::from_utf8(text).unwrap().replace(path, "DIR");
+    insta::assert_snapshot!(text);
+
+    write("model.yaml", &example(MODELS));
+    let models = printed(0, &["model", "-f", path], "");
+    assert!(
+        models.contains("/model.yaml, document 1): accepted"),
+        "{models}"
+    );
+    write(
+        "app/mutation.yaml",
+        &example("examples/mutation-policies/1-no-gpu.yaml"),
+    );
+    let pods = format!("{path}/app");
+    let changed = printed(0, &["mutation", "-f", path, "--object", &pods], "");
+    assert!(changed.contains("Pod p ("), "{changed}");
+}
+
+#[test]
 fn help_has_an_example() {
     for command in ["policy", "model"] {
         let help = printed(0, &[command, "--help"], "");
@@ -252,7 +294,7 @@ fn files_without_a_policy_are_reported() {
     let policy = format!("{MUTATION}/1-no-gpu.yaml");
     let printed = failure(&["mutation", "-f", &policy, "--object", "-"], "{a: 1}");
     assert!(
-        printed.contains("apiVersion and kind are needed"),
+        printed.contains("has no Kubernetes object (apiVersion and kind)"),
         "{printed}"
     );
 }

@@ -21,26 +21,27 @@ pub(super) struct Document {
     pub(super) value: Value,
 }
 
-/// Reads the objects of these files; fails at the first file that cannot be read or is not YAML.
-pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
+/// Reads the objects of these files and folders, as `tautline plan -f` does. `option` is the command's
+/// option that names them.
+pub(super) fn read(paths: &[PathBuf], option: &str) -> Result<Vec<Document>> {
+    let receive = format!("| {} {option} -", manifests::command());
+    let (files, skipped) = manifest_files::documents(paths, &mut InputFiles::default(), None)
+        .map_err(|e| manifests::located(e, &receive))?;
+    manifests::show_skipped(&skipped, &receive);
     let mut all = Vec::new();
-    let mut inputs = InputFiles::default();
     for file in files {
-        let text = text(file, &mut inputs)?;
-        let documents = manifest::documents(&text).with_context(|| file.display().to_string())?;
+        let documents = file.documents.iter();
         let findings: Vec<_> = documents
-            .iter()
             .flat_map(|document| manifest::findings(document.clone()))
             .collect();
         if !findings.is_empty() {
             let findings = findings.iter().map(|(place, finding)| (*place, finding));
-            manifests::show(&manifest_files::with_lines(file, &text, findings));
+            manifests::show(&manifest_files::with_lines(
+                &file.path, &file.text, findings,
+            ));
         }
-        all.extend(documents.into_iter().map(|document| Document {
-            file: file.clone(),
-            number: document.place.document,
-            value: document.value,
-        }));
+        let documents = file.documents.into_iter();
+        all.extend(documents.map(|document| Document::of(&file.path, document)));
     }
     Ok(all)
 }
@@ -52,6 +53,14 @@ pub(super) fn text(file: &Path, inputs: &mut InputFiles) -> Result<String> {
 }
 
 impl Document {
+    pub(super) fn of(file: &Path, document: manifest::Document) -> Self {
+        Self {
+            file: file.to_owned(),
+            number: document.place.document,
+            value: document.value,
+        }
+    }
+
     pub(super) fn kind(&self) -> &str {
         self.value["kind"].as_str().unwrap_or_default()
     }

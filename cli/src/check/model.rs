@@ -18,7 +18,7 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Manifests of Model, ModelBooster, AutoscalingPolicy and AutoscalingPolicyBinding
-    #[arg(short, long, value_name = "FILE", required = true, num_args = 1..)]
+    #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
     file: Vec<PathBuf>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -41,7 +41,7 @@ struct Checked {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut checked = Vec::new();
-    for document in documents::read(&args.file)? {
+    for document in documents::read(&args.file, "-f")? {
         match Kind::named(document.kind()) {
             Some(kind) => checked.push(Checked::of(kind, document)?),
             None => note!("left out: {}", plain(&document.to_string())),

@@ -24,10 +24,10 @@ use crate::{
 pub(crate) struct Args {
     /// Policies and their bindings; parameters and Namespaces, if they look at any; what admission
     /// looks at: ServiceAccounts, PriorityClasses, LimitRanges, RuntimeClasses
-    #[arg(short, long, value_name = "FILE", required = true, num_args = 1..)]
+    #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
     file: Vec<PathBuf>,
     /// Objects as they would be created, or an AdmissionReview for another request
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1..)]
     object: Vec<PathBuf>,
     /// Namespace of what names none
     #[arg(short, long, value_name = "NS", default_value = "default")]
@@ -75,7 +75,7 @@ struct Object {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let given = documents::read(&args.file)?;
+    let given = documents::read(&args.file, "-f")?;
     let (policies, report) = Policies::load(given.iter().map(|d| &d.value));
     let LoadReport { faults, warnings } = report;
     if policies.is_empty() && faults.is_empty() && warnings.is_empty() {
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let cluster: StaticCluster = given.into_iter().map(|d| d.value).collect();
     let cluster = cluster.with_built_in_admission();
-    let objects = documents::read(&args.object)?.into_iter().map(|document| {
+    let objects = documents::read(&args.object, "--object")?;
+    let objects = objects.into_iter().map(|document| {
         let request = request(&document, &args.namespace, &cluster)?;
         Ok(Object::of(&document, request, &policies, &cluster))
     });

@@ -23,10 +23,10 @@ const KEY: &str = "policy.json";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The policy: a ConfigMap with policy.json in it, or policy.json itself
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "PATH")]
     file: PathBuf,
     /// Pods, or workloads with a pod template
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "PATH", num_args = 1..)]
     pod: Vec<PathBuf>,
     /// Namespace of what names none
     #[arg(short, long, value_name = "NS", default_value = "default")]
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let names = args.gpus.names()?;
     let policy = policy(args)?;
     let mut pods = Vec::new();
-    for document in documents::read(&args.pod)? {
+    for document in documents::read(&args.pod, "--pod")? {
         match pod(&document) {
             Some(pod) => {
                 let namespace = document.namespace().unwrap_or(&args.namespace);
@@ -102,35 +102,45 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(!refused && report.bad_rules.is_empty()))
 }
 
-/// Reads the policy of a file, as the webhook does.
+/// Reads the policy of a file or folder, as the webhook does.
 fn policy(args: &Args) -> Result<Policy> {
     let file = args.file.display();
-    let text = documents::text(&args.file, &mut InputFiles::default())?;
-    if text.trim().is_empty() {
-        bail!("{file}: is empty; name a ConfigMap with data[{KEY}], or {KEY} itself");
-    }
-    let objects = match manifest::documents(&text) {
-        Ok(objects) if objects.iter().any(|o| o.value["kind"].is_string()) => objects,
-        // Only a text that is meant to be JSON gets the JSON error.
-        Err(error) if !text.trim_start().starts_with('{') => bail!("{file}: {error}"),
-        _ => {
-            return Policy::parse(&text)
-                .map_err(|e| anyhow!("{file}: the policy would not be used: {e}"));
+    let objects = if args.file.is_dir() {
+        documents::read(std::slice::from_ref(&args.file), "-f")?
+    } else {
+        let text = documents::text(&args.file, &mut InputFiles::default())?;
+        if text.trim().is_empty() {
+            bail!("{file}: is empty; name a ConfigMap with data[{KEY}], or {KEY} itself");
         }
+        let objects = match manifest::documents(&text) {
+            Ok(objects) if objects.iter().any(|o| o.value["kind"].is_string()) => objects,
+            // Only a text that is meant to be JSON gets the JSON error.
+            Err(error) if !text.trim_start().starts_with('{') => bail!("{file}: {error}"),
+            _ => {
+                return Policy::parse(&text)
+                    .map_err(|e| anyhow!("{file}: the policy would not be used: {e}"));
+            }
+        };
+        let objects = objects.into_iter();
+        objects.map(|o| Document::of(&args.file, o)).collect()
     };
-    for manifest::Document { place, value, .. } in &objects {
-        let Some(text) = value["data"][KEY].as_str() else {
+    for object in &objects {
+        let Some(text) = object.value["data"][KEY].as_str() else {
             continue;
         };
         return Policy::parse(text).map_err(|e| {
-            let name = plain(value["metadata"]["name"].as_str().unwrap_or_default());
+            let name = plain(
+                object.value["metadata"]["name"]
+                    .as_str()
+                    .unwrap_or_default(),
+            );
+            let (file, number) = (object.file.display(), object.number);
             anyhow!(
-                "{file}, document {}: ConfigMap {name}: data[{KEY}] would not be used: {e}",
-                place.document
+                "{file}, document {number}: ConfigMap {name}: data[{KEY}] would not be used: {e}"
             )
         });
     }
-    let mut kinds = objects.iter().filter_map(|o| o.value["kind"].as_str());
+    let mut kinds = objects.iter().map(Document::kind);
     if kinds.any(|kind| kind.starts_with("ConstraintPolicy")) {
         bail!(
             "{file}: has constraint policies, and this command is for policies of GPU shares; use \
