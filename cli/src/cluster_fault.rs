@@ -5,7 +5,7 @@ mod connection;
 
 use std::error::Error;
 
-use kube::{client::UpgradeConnectionError, config::ExecConfig};
+use kube::{client::UpgradeConnectionError, config::ExecConfig, core::Status};
 use tautline_core::text::shorten;
 use tautline_runtime::error_text::error_text;
 
@@ -41,6 +41,7 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
 pub(crate) fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => match (status.code, cause(error)) {
+            (..500, why) if is_page(status) => format!("{why}; {NOT_KUBERNETES}"),
             (401, why) => format!(
                 "the cluster does not take these credentials ({why}); renew those of the \
                  kubeconfig's context, or choose another with --context"
@@ -66,12 +67,17 @@ pub(crate) fn explain(error: &kube::Error) -> String {
     }
 }
 
+/// Returns whether an answer is an HTML page, which no API server sends.
+pub(crate) fn is_page(status: &Status) -> bool {
+    status.message.trim_start().starts_with('<')
+}
+
 /// Returns the text of the innermost cause, without a fix.
 pub(crate) fn cause(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => match status.message.trim() {
             "" => format!("code {}", status.code),
-            page if page.starts_with('<') => format!("an HTML page with code {}", status.code),
+            _ if is_page(status) => format!("an HTML page with code {}", status.code),
             message => message.to_owned(),
         },
         kube::Error::Service(error) if error.is::<NoAnswer>() => error.to_string(),

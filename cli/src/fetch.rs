@@ -30,9 +30,10 @@ impl<K> Kind for K where
 
 /// Lists every object of a kind in the scope, unparsed.
 pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
-    list_raw::<K>(client, scope)
-        .await
-        .map_err(|e| explain_error::<K>(e, scope))
+    match list_raw::<K>(client, scope).await {
+        Ok(list) => Ok(list),
+        Err(error) => Err(explain_error::<K>(client, error, scope).await),
+    }
 }
 
 /// Lists every object of a kind in all namespaces; the list is empty if the cluster does not serve
@@ -40,7 +41,8 @@ pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<
 pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<DynamicObject>> {
     match list_raw::<K>(client, &Scope::All).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        list => list.map_err(|e| explain_error::<K>(e, &Scope::All)),
+        Ok(list) => Ok(list),
+        Err(error) => Err(explain_error::<K>(client, error, &Scope::All).await),
     }
 }
 
@@ -53,10 +55,10 @@ pub(crate) async fn items<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let api = Api::<K>::all(client.clone());
-    let list = pages(&api, params).await;
-    let list = list.map_err(|e| explain_error::<K>(e, &Scope::All))?;
-    Ok(list.into_iter().map(|o| item(Box::new(o))).collect())
+    match pages(&Api::<K>::all(client.clone()), params).await {
+        Ok(list) => Ok(list.into_iter().map(|o| item(Box::new(o))).collect()),
+        Err(error) => Err(explain_error::<K>(client, error, &Scope::All).await),
+    }
 }
 
 /// Lists objects as [`items`] does; the list is empty if the cluster does not serve the kind.
@@ -71,7 +73,7 @@ where
     match pages(&Api::<K>::all(client.clone()), params).await {
         Ok(list) => Ok(list.into_iter().map(|o| item(Box::new(o))).collect()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(explain_error::<K>(error, &Scope::All)),
+        Err(error) => Err(explain_error::<K>(client, error, &Scope::All).await),
     }
 }
 
@@ -97,10 +99,10 @@ pub(crate) async fn get<K: Kind>(
         Ok(object) => Ok(Some(without_managed_fields(object))),
         // An unknown kind is a 404 too, but its status names no object.
         Err(kube::Error::Api(status)) if status.code == 404 && status.details.is_some() => Ok(None),
-        Err(error) => Err(explain_error::<K>(
-            error,
-            &Scope::Namespace(namespace.to_owned()),
-        )),
+        Err(error) => {
+            let scope = Scope::Namespace(namespace.to_owned());
+            Err(explain_error::<K>(client, error, &scope).await)
+        }
     }
 }
 
@@ -111,8 +113,13 @@ where
 {
     // Only metadata is read, since a malformed object must not fail the check.
     let params = ListParams::default().limit(1);
-    let listed = with_deadline(api.list_metadata(&params)).await;
-    listed.map(drop).map_err(|e| explain_error::<K>(e, scope))
+    match with_deadline(api.list_metadata(&params)).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let client = api.clone().into_client();
+            Err(explain_error::<K>(&client, error, scope).await)
+        }
+    }
 }
 
 pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
@@ -174,24 +181,26 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::
 /// The groups of Tautline's kinds.
 const OWN_GROUPS: [&str; 2] = ["constraint.ciena.com", "tautline.io"];
 
-fn explain_error<K: Resource<DynamicType = ()>>(
+async fn explain_error<K: Resource<DynamicType = ()>>(
+    client: &Client,
     error: kube::Error,
     scope: &Scope,
 ) -> anyhow::Error {
     let (plural, version) = (K::plural(&()), K::api_version(&()));
     let code = match &error {
-        kube::Error::Api(status) => status.code,
+        kube::Error::Api(status) if !cluster_fault::is_page(status) => status.code,
         _ => 0,
     };
     let why = match (code, &*K::group(&())) {
-        (404, group) if OWN_GROUPS.contains(&group) => {
+        // A server without the kind and a server of another program give the same answer.
+        (404, group) if OWN_GROUPS.contains(&group) && is_kubernetes(client).await => {
             return anyhow!(
                 "the cluster does not know {plural} of {version}: the custom resource definitions \
                  are not installed; install them with `{} crds | kubectl apply -f -`",
                 program_name::current()
             );
         }
-        (404, group) if !group.is_empty() => {
+        (404, group) if !group.is_empty() && !OWN_GROUPS.contains(&group) => {
             return anyhow!("the cluster does not know {plural} of {version}");
         }
         (403, _) => format!(
@@ -201,4 +210,13 @@ fn explain_error<K: Resource<DynamicType = ()>>(
         _ => cluster_fault::explain(&error),
     };
     anyhow!("{plural} in {scope} cannot be read: {why}")
+}
+
+/// Returns whether the server answers as an API server, perhaps that this user has no right to ask.
+async fn is_kubernetes(client: &Client) -> bool {
+    match with_deadline(client.apiserver_version()).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) => status.code != 404 && !cluster_fault::is_page(&status),
+        Err(_) => false,
+    }
 }

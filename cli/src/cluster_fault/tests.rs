@@ -3,7 +3,7 @@
 use std::{io, os::unix::process::ExitStatusExt, process};
 
 use anyhow::Context;
-use kube::{Config, client::AuthError, core::Status};
+use kube::{Config, client::AuthError};
 use rustls::{CertificateError, OtherError};
 
 use super::*;
@@ -35,6 +35,10 @@ fn answers_name_the_fix() {
         (
             api(404, "404 page not found\n"),
             "of a Kubernetes API server?",
+        ),
+        (
+            api(403, "<html>no</html>"),
+            "an HTML page with code 403; is the address that of a Kubernetes",
         ),
         (
             api(503, "<html>busy</html>"),

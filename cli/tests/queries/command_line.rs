@@ -2,10 +2,7 @@
 
 use std::process::Command;
 
-use crate::{
-    api_server::{Answer, ApiServer},
-    bindings, tautline, text,
-};
+use crate::{api_server::ApiServer, bindings, tautline, text, without_crds};
 
 #[test]
 fn bad_command_lines_name_the_fix() {
@@ -56,7 +53,7 @@ fn plugin_help_says_kubectl() {
     assert!(printed(&["watch", "--help"]).contains("Usage: kubectl tautline watch"));
     assert!(printed(&["--help"]).contains("Usage: kubectl tautline [OPTIONS]"));
 
-    let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
+    let server = ApiServer::start(without_crds);
     let out = Command::new(&plugin)
         .args(["get", "bindings", "--kubeconfig"])
         .arg(&server.kubeconfig)

@@ -121,16 +121,24 @@ fn with_a_missing_plugin() {
 
 #[test]
 fn with_an_address_that_is_not_kubernetes() {
-    let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
-    for args in [&["plan"][..], &["gpu", "top"], &["doctor"], &["version"]] {
+    let page = "<html><h1>Not here</h1></html>";
+    for answer in ["404 page not found\n", page] {
+        let server = ApiServer::start(move |_| Answer::text(404, answer));
+        every_command_says(&server.kubeconfig, &["of a Kubernetes API server?"]);
+    }
+    let server = ApiServer::start(move |_| Answer::text(403, page));
+    for args in [
+        &["get", "bindings"][..],
+        &["describe", "offer", "a"],
+        &["watch"],
+        &["plan"],
+    ] {
         let out = command(&server.kubeconfig, args).output().unwrap();
         let error = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
-        assert!(
-            error.contains("of a Kubernetes API server?"),
-            "{args:?}: {error}"
-        );
-        assert!(!error.contains("custom resource"), "{args:?}: {error}");
+        let expected =
+            "an HTML page with code 403; is the address that of a Kubernetes API server?";
+        assert!(error.contains(expected), "{args:?}: {error}");
     }
 }
 

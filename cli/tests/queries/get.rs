@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api_server::{Answer, ApiServer},
-    binding, bindings, command, refusal, tautline, text,
+    binding, bindings, command, refusal, tautline, text, without_crds,
 };
 
 const GROUP: &str = "/apis/constraint.ciena.com/v1alpha1";
@@ -215,7 +215,7 @@ fn get_errors_name_the_fix() {
             assert_eq!(lines.count(), 1, "no log beside it: {error}");
         }
     };
-    let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
+    let server = ApiServer::start(without_crds);
     fails_with(&server, "`tautline crds | kubectl apply -f -`");
     let message = "constraintpolicy... is forbidden: User \"eve\" cannot";
     let server = ApiServer::start(move |_| refusal(403, "Forbidden", message, None));

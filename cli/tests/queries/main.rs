@@ -81,3 +81,17 @@ pub fn refusal(code: u16, reason: &str, message: &str, name: Option<&str>) -> An
     }
     Answer::json(code, &status)
 }
+
+/// The answers of a cluster without the custom resource definitions.
+pub fn without_crds(path: &str) -> Answer {
+    match path {
+        "/version" => Answer::json(
+            200,
+            &json!({
+                "major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",
+                "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            }),
+        ),
+        _ => Answer::text(404, "404 page not found\n"),
+    }
+}
