@@ -2,31 +2,35 @@
 
 mod binding;
 mod offer;
+mod source;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
-use kube::{Client, core::DynamicObject};
+use kube::core::DynamicObject;
 use serde_json::json;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 
+use self::source::Source;
 use crate::{
     age,
     bindings::Counts,
     cluster::ClusterArgs,
-    events, exit_code,
+    exit_code,
     fetch::{self, Kind},
     get::absent,
+    manifests::ManifestArgs,
     output::{self, Output},
+    provider_args::TrustArgs,
     scope::{self, NamespaceArgs, Scope},
     table::section,
 };
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "Examples:\n  tautline describe binding web-near-db-bcdfg -n shop\n  tautline describe offer web-near-db"
+    after_help = "Examples:\n  tautline describe binding web-near-db-bcdfg -n shop\n  tautline describe offer web-near-db\n  tautline describe offer detectors -f examples/edge-inference"
 )]
 pub(crate) enum Command {
     /// A binding: each rule with its provider and reason, and its events
@@ -54,6 +58,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
+    manifests: ManifestArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
@@ -62,25 +70,25 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
         Command::Binding(args) => (args, false),
         Command::Offer(args) => (args, true),
     };
-    let client = args.cluster.client().await?;
-    let namespace = args.namespace.of(&client);
+    let source = Source::of(&args).await?;
     if is_offer {
-        offer(&client, &namespace, &args).await
+        offer(&source, &args).await
     } else {
-        binding(&client, &namespace, &args).await
+        binding(&source, &args).await
     }
 }
 
-async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode> {
+async fn binding(source: &Source, args: &Args) -> Result<ExitCode> {
     type Binding = ConstraintPolicyBinding;
-    let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
+    let namespace = &source.namespace_of::<Binding>(args)?;
+    let Some(raw) = source.get::<Binding>(namespace, &args.name).await? else {
         return Ok(missing::<Binding>(namespace, &args.name));
     };
     let binding: Binding = fetch::parse(&raw)?;
     let (raw_offer, raw_policies, events) = tokio::join!(
-        fetch::get::<ConstraintPolicyOffer>(client, namespace, &binding.spec.offer),
-        policies(client, namespace),
-        events::list(client, namespace, "ConstraintPolicyBinding", &args.name),
+        source.get::<ConstraintPolicyOffer>(namespace, &binding.spec.offer),
+        source.list::<ConstraintPolicy>(namespace),
+        source.events::<Binding>(namespace, &args.name),
     );
     let (raw_offer, mut raw_policies) = (raw_offer?, raw_policies?);
     let offer: Option<ConstraintPolicyOffer> = raw_offer.as_ref().map(fetch::parse).transpose()?;
@@ -108,17 +116,17 @@ async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-async fn offer(client: &Client, namespace: &str, args: &Args) -> Result<ExitCode> {
+async fn offer(source: &Source, args: &Args) -> Result<ExitCode> {
     type Offer = ConstraintPolicyOffer;
-    let Some(raw) = fetch::get::<Offer>(client, namespace, &args.name).await? else {
+    let namespace = &source.namespace_of::<Offer>(args)?;
+    let Some(raw) = source.get::<Offer>(namespace, &args.name).await? else {
         return Ok(missing::<Offer>(namespace, &args.name));
     };
     let offer: Offer = fetch::parse(&raw)?;
-    let scope = Scope::Namespace(namespace.to_owned());
     let (bindings, raw_policies, events) = tokio::join!(
-        fetch::list::<ConstraintPolicyBinding>(client, &scope),
-        policies(client, namespace),
-        events::list(client, namespace, "ConstraintPolicyOffer", &args.name),
+        source.list::<ConstraintPolicyBinding>(namespace),
+        source.list::<ConstraintPolicy>(namespace),
+        source.events::<Offer>(namespace, &args.name),
     );
     let mut bindings: Vec<ConstraintPolicyBinding> = fetch::parse_readable(&bindings?);
     bindings.retain(|b| b.spec.offer == args.name);
@@ -149,10 +157,6 @@ fn missing<K: Kind>(namespace: &str, name: &str) -> ExitCode {
     let scope = Scope::Namespace(namespace.to_owned());
     note!("error: {}", absent::<K>(&scope, name));
     exit_code(false)
-}
-
-async fn policies(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>> {
-    fetch::list::<ConstraintPolicy>(client, &Scope::Namespace(namespace.to_owned())).await
 }
 
 fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {

@@ -156,7 +156,7 @@ async fn show<K: Shown>(
 }
 
 /// A kind that the console of manifests shows.
-trait Shown: Kind + Serialize {
+pub(crate) trait Shown: Kind + Serialize {
     fn all(console: &Console) -> Arc<Vec<Arc<Self>>>;
 }
 
@@ -179,7 +179,7 @@ impl Shown for ConstraintPolicyBinding {
 }
 
 /// Returns the objects in a scope, and the names without an object.
-fn chosen<K: Shown>(
+pub(crate) fn chosen<K: Shown>(
     all: &[Arc<K>],
     scope: &Scope,
     names: &[String],

@@ -223,6 +223,24 @@ fn manifests_show_what_the_console_shows() {
     ]);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
 
+    let binding = run(&["get", "bindings", "-o", "json"], "edge-inference");
+    let binding: Value = serde_json::from_str(&binding).unwrap();
+    let binding = &binding["items"][0];
+    let [offer, name] =
+        [&binding["spec"]["offer"], &binding["metadata"]["name"]].map(|v| v.as_str().unwrap());
+    let described = run(&["describe", "binding", name], "edge-inference");
+    for expected in [name, offer, "Namespace:         vision", "POLICY"] {
+        assert!(described.contains(expected), "{expected}: {described}");
+    }
+    let described = run(
+        &["describe", "offer", offer, "-n", "vision"],
+        "edge-inference",
+    );
+    assert!(
+        described.contains("Bindings:          1 (") && described.contains("POLICY"),
+        "{described}"
+    );
+
     // Its table is that of a tenant.
     let trusted = "--provider-namespaces=vision";
     let matrix = run(
