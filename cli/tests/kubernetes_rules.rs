@@ -127,3 +127,39 @@ fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
         Some(0)
     );
 }
+
+#[test]
+fn exclusive_groups_have_a_topology_domain_each() {
+    let node = |name: &str, zone: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"zone": zone}},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}})
+    };
+    let template = json!({"spec": {"containers": [
+        {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]}});
+    let leader_worker_set = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet", "metadata": {"name": "g", "namespace": "shop",
+            "annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": "zone"}},
+        "spec": {"replicas": 3, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}});
+    // Zone a has room for three pods, b for one, and the third group has no zone.
+    let found = lines(&[node("a2", "a"), node("a3", "a"), leader_worker_set], &[]);
+    insta::assert_snapshot!(found.join("\n"));
+
+    let job_set = |namespace: &str| {
+        json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"name": "j", "namespace": namespace,
+                "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}},
+            "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {
+                "parallelism": 2, "completions": 2, "template": template}}}]}})
+    };
+    // The domains are those of all namespaces.
+    let found = lines(&[node("b2", "b"), job_set("one"), job_set("two")], &[]);
+    let nodes = ["one/j-w-0-0 goes to a1", "one/j-w-0-1 stays pending"];
+    assert!(
+        nodes.iter().all(|n| found.contains(&format!("pod {n}"))),
+        "{found:?}"
+    );
+    assert!(
+        found.contains(&"pod two/j-w-0-1 goes to b2".to_owned()),
+        "{found:?}"
+    );
+}

@@ -1,6 +1,7 @@
 //! Reads workloads, which are controllers of pods, by the table of their kinds, and makes the pods
 //! that they would create.
 
+mod exclusive;
 mod path;
 mod pod_set;
 mod table;
@@ -152,10 +153,14 @@ impl Workload {
         let Some(set) = set else {
             return Pod::default();
         };
-        let identity = set.identity(&self.name, left);
+        let identity = set.identity(self.namespace(), &self.name, left);
         let mut metadata = set.template.metadata.clone().unwrap_or_default();
         let labels = metadata.labels.get_or_insert_default();
         labels.extend(identity.labels);
+        let mut spec = set.template.spec.clone();
+        if let (Some(exclusive), Some(spec)) = (&set.exclusive, &mut spec) {
+            exclusive.add_terms(labels, spec);
+        }
         if !identity.annotations.is_empty() {
             let annotations = metadata.annotations.get_or_insert_default();
             annotations.extend(identity.annotations);
@@ -172,7 +177,7 @@ impl Workload {
         }]);
         let mut pod = Pod {
             metadata,
-            spec: set.template.spec.clone(),
+            spec,
             status: None,
         };
         label_keys::merge(&mut pod);
@@ -210,7 +215,7 @@ impl Workload {
             let of_template = set.template.metadata.as_ref();
             let labels = of_template.and_then(|m| m.labels.clone());
             let mut labels = labels.unwrap_or_default();
-            labels.extend(set.identity(&self.name, 0).labels);
+            labels.extend(set.identity(self.namespace(), &self.name, 0).labels);
             convert::labels(Some(&labels))
         })
     }

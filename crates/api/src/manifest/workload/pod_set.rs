@@ -11,6 +11,7 @@ use super::{
         nulls,
         path::{FieldPath, Step},
     },
+    exclusive::Exclusive,
     path::Pattern,
     table::{Bound, Count, PodRule},
 };
@@ -27,6 +28,7 @@ pub(super) struct PodSet {
     group: String,
     name: String,
     labels: BTreeMap<String, String>,
+    pub exclusive: Option<Exclusive>,
     /// True for an indexed Job, whose pods have their index as an annotation.
     is_indexed: bool,
     /// The field because of which there are no pods, and its value.
@@ -97,6 +99,7 @@ impl PodSet {
             group: group(rule.group.as_ref(), object, place),
             name: rule.name.clone(),
             labels: rule.labels.clone(),
+            exclusive: exclusive(rule, object, place),
             is_indexed: false,
             idle: None,
         };
@@ -189,7 +192,7 @@ impl PodSet {
     }
 
     /// Returns the identity of a pod. The outermost numbers go on beyond the count.
-    pub(super) fn identity(&self, workload: &str, number: usize) -> Identity {
+    pub(super) fn identity(&self, namespace: &str, workload: &str, number: usize) -> Identity {
         let mut numbers = Vec::new();
         let mut left = number;
         for (i, range) in self.ranges.iter().enumerate().rev() {
@@ -206,7 +209,8 @@ impl PodSet {
             numbers.push(number);
         }
         let fill = |pattern: &String| {
-            let named = pattern.replace("{name}", workload);
+            let named = pattern.replace("{namespace}", namespace);
+            let named = named.replace("{name}", workload);
             let mut text = named.replace("{group}", &self.group);
             for (i, number) in numbers.iter().enumerate() {
                 text = text.replace(&format!("{{{i}}}"), &number.to_string());
@@ -250,6 +254,15 @@ fn group(field: Option<&Pattern>, object: &Value, place: &[Step]) -> String {
         Some(Step::Index(index)) => index.to_string(),
         None => String::new(),
     })
+}
+
+/// Returns the exclusive topology of the pods, if the object asks for one.
+fn exclusive(rule: &PodRule, object: &Value, place: &[Step]) -> Option<Exclusive> {
+    let rule = rule.exclusive.clone()?;
+    let keys = rule.topology.iter().map(|path| path.at(place));
+    let mut keys = keys.filter_map(|at| at.value(object).as_str().map(str::to_owned));
+    let topology_key = keys.next()?;
+    Some(Exclusive { rule, topology_key })
 }
 
 /// Returns a count of pods; `None` if the field is absent.

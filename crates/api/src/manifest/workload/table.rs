@@ -68,6 +68,18 @@ pub(super) struct PodRule {
     pub name: String,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    pub exclusive: Option<ExclusiveRule>,
+}
+
+/// The topology that a group of pods has for itself.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ExclusiveRule {
+    pub topology: Vec<Pattern>,
+    pub label: String,
+    pub leader: String,
+    #[serde(default)]
+    pub all_namespaces: bool,
 }
 
 fn default_name() -> String {
