@@ -46,6 +46,7 @@ mod soft_preferences;
 mod tenancy;
 mod traces;
 mod underlay;
+mod volumes;
 
 use std::path::PathBuf;
 
