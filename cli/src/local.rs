@@ -27,6 +27,8 @@ use tautline_provider_client::ClientConfig;
 use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::explain::Record;
 
+use crate::manifests::admission::refusal;
+
 use self::{
     builtin::{Builtins, NodeCosts},
     extender::Extender,
@@ -61,7 +63,8 @@ pub struct Placement {
     /// The pod's node; absent if the pod stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// kube-scheduler's message, if the pod stays pending.
+    /// kube-scheduler's message, if the pod stays pending, or the API server's, if it refuses the
+    /// pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The scheduling gates that the pod waits for; kube-scheduler ignores it until they are gone.
@@ -208,7 +211,7 @@ impl LocalScheduler {
     }
 
     fn not_considered(&self, pod: &Pod, placement: &Placement) -> Vec<String> {
-        if !placement.gates.is_empty() {
+        if !placement.gates.is_empty() || refusal(pod).is_some() {
             return Vec::new();
         }
         let rules = placement.round.iter().flat_map(|round| &round.rules);
@@ -235,9 +238,13 @@ impl LocalScheduler {
         let name = meta.name.clone().unwrap_or_default();
         meta.uid
             .get_or_insert_with(|| format!("{namespace}/{name}"));
-        let gates = scheduling_gates(pod);
-        if !gates.is_empty() {
-            let message = format!("waits for its scheduling gates: {}", gates.join(", "));
+        let refused = refusal(pod).map(str::to_owned);
+        let gates = match &refused {
+            Some(_) => Vec::new(),
+            None => scheduling_gates(pod),
+        };
+        let waits = || format!("waits for its scheduling gates: {}", gates.join(", "));
+        if let Some(message) = refused.or_else(|| (!gates.is_empty()).then(waits)) {
             return Ok(Placement {
                 namespace,
                 pod: name,

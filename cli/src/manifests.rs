@@ -1,5 +1,7 @@
 //! Reads objects from files in place of a cluster, for `-f` and `--strict`.
 
+pub(crate) mod admission;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -173,7 +175,7 @@ fn show_idle(items: &[Item]) {
     note!("no pods of {}", plain(&text));
 }
 
-/// Calls [`manifest_files::read`], and adds the faults of tables.
+/// Calls [`manifest_files::read`], adds the faults of tables, and completes new pods.
 pub(crate) fn read(
     paths: &[PathBuf],
     inputs: &mut InputFiles,
@@ -182,6 +184,7 @@ pub(crate) fn read(
     let mut manifests = manifest_files::read(paths, inputs, options)?;
     let faults = table_faults(&manifests.items);
     manifests.warn(faults);
+    admission::admit(&mut manifests.items);
     Ok(manifests)
 }
 

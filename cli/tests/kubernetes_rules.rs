@@ -128,6 +128,86 @@ fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
     );
 }
 
+/// A pod template, so that the API server has not completed the pods.
+fn deployment(spec: Value) -> Value {
+    let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": spec});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "shop"}, "spec": {"template": template}})
+}
+
+#[test]
+fn runtime_class_completes_the_pods_of_templates() {
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": "kata"}, "handler": "kata", "overhead": {"podFixed": {"cpu": "1500m"}},
+        "scheduling": {"nodeSelector": {"zone": "b"},
+            "tolerations": [{"key": "kata", "operator": "Exists"}]}});
+    let tainted = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "b0", "labels": {"zone": "b"}},
+        "spec": {"taints": [{"key": "kata", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
+    let of = |cpu: &str, more: Value| {
+        let mut spec = json!({"runtimeClassName": "kata", "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]});
+        let fields = more.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(fields);
+        lines(&[class.clone(), tainted.clone(), deployment(spec)], &[])
+    };
+    assert_eq!(of("2500m", json!({})), ["pod shop/d-0 goes to b0"]);
+    assert_eq!(
+        of("2501m", json!({})),
+        [
+            "pod shop/d-0 stays pending",
+            "0/3 nodes are available: 2 insufficient cpu, 1 node affinity or selector does not match."
+        ]
+    );
+    let conflict = "pods \"d-0\" is forbidden: conflict: runtimeClass.scheduling.nodeSelector[zone] \
+                    = b; pod.spec.nodeSelector[zone] = a";
+    assert_eq!(
+        of("1", json!({"nodeSelector": {"zone": "a"}})),
+        ["pod shop/d-0 stays pending", conflict]
+    );
+}
+
+#[test]
+fn limit_range_completes_and_refuses_the_pods_of_templates() {
+    let range = |namespace: &str| {
+        json!({"apiVersion": "v1", "kind": "LimitRange",
+            "metadata": {"name": "r", "namespace": namespace}, "spec": {"limits": [
+                {"type": "Container", "default": {"cpu": "4"}, "defaultRequest": {"cpu": "3"},
+                 "max": {"cpu": "4"}, "min": {"cpu": "100m"}}]}})
+    };
+    let of = |namespace: &str, resources: Value| {
+        let mut two = deployment(json!({"containers": [
+            {"name": "c", "image": "i", "resources": resources}]}));
+        two["spec"]["replicas"] = json!(3);
+        lines(&[range(namespace), two], &[])
+    };
+    // A node has room for one pod of 3 CPU.
+    let found = of("shop", json!({}));
+    assert_eq!(
+        found,
+        [
+            "pod shop/d-0 goes to a1",
+            "pod shop/d-1 goes to b1",
+            "pod shop/d-2 stays pending",
+            "0/2 nodes are available: 2 insufficient cpu."
+        ]
+    );
+    let other = of("other", json!({}));
+    assert_eq!(other[2], "pod shop/d-2 goes to a1", "another namespace");
+    let small = of("shop", json!({"requests": {"cpu": "50m"}}));
+    let why =
+        "pods \"d-0\" is forbidden: minimum cpu usage per Container is 100m, but request is 50m";
+    assert_eq!(small[..2], ["pod shop/d-0 stays pending", why]);
+
+    // A pod that runs has been admitted.
+    let running = json!({"nodeName": "a1"});
+    let pods = json!({"containers": [
+        {"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}}]});
+    let found = lines(&[range("shop")], &[running, pods]);
+    assert_eq!(found, ["pod shop/p1 goes to a1"]);
+}
+
 #[test]
 fn exclusive_groups_have_a_topology_domain_each() {
     let node = |name: &str, zone: &str| {

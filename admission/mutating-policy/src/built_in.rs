@@ -3,6 +3,7 @@
 //! Kubernetes 1.36.3 (pkg/kubeapiserver/options/plugins.go): before the policies and, after a
 //! change, between the passes.
 
+mod limit_checks;
 mod limit_ranges;
 mod priority;
 mod runtime_class;
@@ -33,10 +34,7 @@ pub(crate) fn admit(
     match (resource.group.as_str(), resource.resource.as_str()) {
         ("", "pods") => {
             let admitted = pod(request, object, given, &mut notes);
-            admitted.map_err(|why| {
-                let name = name(object);
-                Refusal(format!("pods {name:?} is forbidden: {why}"))
-            })?;
+            admitted.map_err(|why| forbidden(object, &why))?;
         }
         ("", "nodes") if creates => node_taint(object),
         ("", "persistentvolumes") if creates => finalizer(object, "kubernetes.io/pv-protection"),
@@ -80,6 +78,35 @@ fn pod(
         runtime_class::admit(spec, given, notes)?;
     }
     Ok(())
+}
+
+/// Completes a new pod with what decides on its node, and checks its LimitRanges. What is not given
+/// has no effect.
+pub(crate) fn complete_pod(
+    pod: &mut Value,
+    namespace: &str,
+    given: &Objects,
+) -> Result<(), Refusal> {
+    limit_ranges::admit(pod, namespace, given);
+    let mut completed = Ok(());
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        let mut notes = Vec::new();
+        if !spec.contains_key("priority") {
+            completed = priority::admit(spec, given, &mut notes);
+        }
+        completed = completed.and_then(|()| runtime_class::admit(spec, given, &mut notes));
+    }
+    completed.map_err(|why| forbidden(pod, &why))?;
+    check_pod(pod, namespace, given)
+}
+
+/// Fails if the pod violates a LimitRange.
+pub(crate) fn check_pod(pod: &Value, namespace: &str, given: &Objects) -> Result<(), Refusal> {
+    limit_checks::check(pod, namespace, given).map_err(|why| forbidden(pod, &why))
+}
+
+fn forbidden(pod: &Value, why: &Refusal) -> Refusal {
+    Refusal(format!("pods {:?} is forbidden: {why}", name(pod)))
 }
 
 /// Taints a node like the plugin `TaintNodesByCondition`: a node is not ready until its controller

@@ -97,4 +97,22 @@ impl StaticCluster {
     pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, Refusal> {
         built_in::admit(request, object, &self.objects)
     }
+
+    /// Completes a new pod, whose defaults are set, with what decides on its node, as the API
+    /// server's own plugins do: requests of LimitRanges, the priority, and the overhead and nodes of
+    /// the RuntimeClass. What is not given has no effect, and an own priority stays.
+    ///
+    /// # Errors
+    /// Fails with the API server's refusal, also of a pod that violates a LimitRange.
+    pub fn complete_pod(&self, namespace: &str, pod: &mut Value) -> Result<(), Refusal> {
+        built_in::complete_pod(pod, namespace, &self.objects)
+    }
+
+    /// Checks a pod by the LimitRanges of its namespace, as the API server does after all changes.
+    ///
+    /// # Errors
+    /// Fails with the API server's refusal.
+    pub fn check_pod(&self, namespace: &str, pod: &Value) -> Result<(), Refusal> {
+        built_in::check_pod(pod, namespace, &self.objects)
+    }
 }

@@ -1,5 +1,7 @@
 //! Names the fields of a pod that could change its node and that plans do not consider.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{Affinity, Pod, PodSpec};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, pod_rules::PodRules};
@@ -7,25 +9,28 @@ use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, pod_rules::PodRules};
 /// The schedulers whose part is played here, the second by Tautline's manifests.
 const SCHEDULERS: [&str; 2] = [DEFAULT_SCHEDULER, "tautline-scheduler"];
 
-/// The objects of manifests that a plan does not read and that matter for pods.
+/// The objects of manifests that decide what a plan does not consider.
 #[derive(Debug, Default)]
 pub(super) struct UnreadKinds {
-    limit_ranges: bool,
+    /// The RuntimeClasses, by which new pods have been completed.
+    runtime_classes: HashSet<String>,
     csi_nodes: bool,
 }
 
 impl UnreadKinds {
     pub(super) fn new(items: &[Item]) -> Self {
-        let has = |kind: &str| {
-            let is_kind = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == kind);
-            items
-                .iter()
-                .any(|item| matches!(item, Item::Other(name) if is_kind(name)))
-        };
-        Self {
-            limit_ranges: has("LimitRange"),
-            csi_nodes: has("CSINode"),
+        let mut found = Self::default();
+        for item in items {
+            match item {
+                Item::Admission(object) if object["kind"] == "RuntimeClass" => {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    found.runtime_classes.insert(name.to_owned());
+                }
+                Item::Other(name) => found.csi_nodes |= name.starts_with("CSINode/"),
+                _ => {}
+            }
         }
+        found
     }
 }
 
@@ -135,20 +140,15 @@ fn preferences(spec: &PodSpec) -> Vec<String> {
 
 fn before_admission(spec: &PodSpec, unread: &UnreadKinds) -> Vec<String> {
     let mut found = Vec::new();
-    if let Some(class) = &spec.runtime_class_name {
+    if let Some(class) = &spec.runtime_class_name
+        && !unread.runtime_classes.contains(class)
+    {
         found.push(format!("runtimeClassName {class}"));
     }
     if let Some(class) = spec.priority_class_name.as_ref().filter(|c| !c.is_empty())
         && spec.priority.is_none()
     {
         found.push(format!("priorityClassName {class}"));
-    }
-    let lacks_requests = spec.containers.iter().any(|c| {
-        let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
-        requests.is_none_or(|r| !r.contains_key("cpu") || !r.contains_key("memory"))
-    });
-    if unread.limit_ranges && lacks_requests {
-        found.push("requests (defaults of LimitRanges)".to_owned());
     }
     found
 }

@@ -28,7 +28,7 @@ const CHART_PROVIDERS: [(&str, &[&str]); 2] = [
 ];
 
 /// Adds what a cluster gives to the plan: nodes, their bound pods, namespaces, devices, and the
-/// Services that the manifests do not have.
+/// Services, RuntimeClasses, LimitRanges and PriorityClasses that the manifests do not have.
 pub(super) fn add_nodes(manifests: &mut Manifests, files: &[PathBuf]) -> Result<()> {
     if files.is_empty() {
         return Ok(());
@@ -38,11 +38,19 @@ pub(super) fn add_nodes(manifests: &mut Manifests, files: &[PathBuf]) -> Result<
     let is_new = |item: &Item| identity(item).is_some_and(|id| !known.contains(&id));
     let new: Vec<Item> = read.items.into_iter().filter(is_new).collect();
     manifests.items.extend(new);
+    manifests::admission::admit(&mut manifests.items);
     Ok(())
 }
 
 /// Returns the kind, namespace and name of an object that `--nodes` adds.
 fn identity(item: &Item) -> Option<(&'static str, String, String)> {
+    if let Item::Admission(object) = item {
+        let kinds = ["RuntimeClass", "LimitRange", "PriorityClass"];
+        let kind = kinds.into_iter().find(|kind| object["kind"] == *kind)?;
+        let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+        let namespace = text("namespace").unwrap_or_default();
+        return Some((kind, namespace, text("name")?));
+    }
     let (kind, meta) = match item {
         Item::Node(o) => ("Node", &o.metadata),
         Item::Namespace(o) => ("Namespace", &o.metadata),

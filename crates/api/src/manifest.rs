@@ -25,6 +25,7 @@ use k8s_openapi::api::{
     resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
     storage::v1::StorageClass,
 };
+use serde_json::Value;
 use tautline_core::text::shorten;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
@@ -57,6 +58,8 @@ pub enum Item {
     CostProvider(Box<CostProvider>),
     RuleProvider(Box<RuleProvider>),
     Storage(StorageItem),
+    /// A RuntimeClass, LimitRange or PriorityClass, by which the API server completes new pods.
+    Admission(Box<Value>),
     /// A Deployment or another controller of pods; [`add_template_pods`] adds its pods.
     Workload(Box<Workload>),
     /// A kind without effect on planning, as `Kind/name`.

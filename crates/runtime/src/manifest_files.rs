@@ -385,6 +385,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
         | Item::CostProvider(_)
         | Item::RuleProvider(_)
         | Item::Storage(_)
+        | Item::Admission(_)
         | Item::Workload(_)
         | Item::Other(_) => return Ok(None),
     };

@@ -24,7 +24,13 @@ fn offline(mut object: Value, policies: &Policies, cluster: &StaticCluster) -> E
     assert_eq!(notes, Vec::<String>::new());
     request.object = object.into();
     let outcome = policies.mutate(&request, cluster, &Settings::default());
-    end(outcome, &request)
+    let end = end(outcome, &request)?;
+    let checked = match kind.kind.as_str() {
+        "Pod" => cluster.check_pod(&request.namespace, &end),
+        _ => Ok(()),
+    };
+    checked.map_err(|refusal| (403, refusal.to_string()))?;
+    Ok(end)
 }
 
 /// The object that the API server stores, or for other kinds than pods shows to webhooks: what it

@@ -232,3 +232,53 @@ fn nodes_are_tainted_and_volumes_protected() {
     let finalizers = json!(["own", "kubernetes.io/pvc-protection"]);
     assert_eq!(claim["metadata"]["finalizers"], finalizers);
 }
+
+#[test]
+fn pod_is_completed_for_its_node_and_keeps_its_priority() {
+    let given = [
+        json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r", "namespace": "shop"},
+            "spec": {"limits": [
+                {"type": "Container", "defaultRequest": {"cpu": "1"}, "max": {"memory": "1Gi"}},
+                {"type": "Pod", "max": {"cpu": "3"}, "maxLimitRequestRatio": {"cpu": "2"}}]}}),
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "high"}, "value": 1000}),
+    ];
+    let given = StaticCluster::from_iter(given);
+    let completed = |limits: Value, more: Value| {
+        let mut object =
+            pod(json!({"containers": [{"name": "c", "resources": {"limits": limits}}]}));
+        let more = more.as_object().unwrap().clone();
+        object["spec"].as_object_mut().unwrap().extend(more);
+        let done = given.complete_pod("shop", &mut object);
+        done.map(|()| object["spec"].take())
+            .map_err(|e| e.to_string())
+    };
+    let limits = || json!({"cpu": "2"});
+    let spec = completed(limits(), json!({"priorityClassName": "high"})).unwrap();
+    let resources =
+        json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
+    assert_eq!(spec["containers"][0]["resources"], resources);
+    assert_eq!(spec["priority"], 1000);
+    let own = completed(limits(), json!({"priority": 7})).unwrap();
+    assert_eq!(own["priority"], 7);
+    for (limits, why) in [
+        (
+            json!({}),
+            "[maximum cpu usage per Pod is 3.  No limit is specified, cpu max limit to \
+                     request ratio per Pod is 2, but no limit is specified or limit is 0]",
+        ),
+        (
+            json!({"cpu": "2500m"}),
+            "cpu max limit to request ratio per Pod is 2, but provided ratio \
+                                   is 2.500000",
+        ),
+        (
+            json!({"cpu": "2", "memory": "2Gi"}),
+            "maximum memory usage per Container is 1Gi, but \
+                                                limit is 2Gi",
+        ),
+    ] {
+        let refused = completed(limits, json!({})).unwrap_err();
+        assert_eq!(refused, format!("pods \"a\" is forbidden: {why}"));
+    }
+}

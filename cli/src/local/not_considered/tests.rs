@@ -25,7 +25,7 @@ fn found_in(index: &Index, spec: Value, usable: usize) -> Vec<String> {
 
 fn fields_of(pod: &Pod, index: &Index, answer: &Answer<'_>) -> Vec<String> {
     let unread = UnreadKinds {
-        limit_ranges: true,
+        runtime_classes: ["gvisor".to_owned()].into(),
         csi_nodes: false,
     };
     fields(pod, &index.snapshot(), &unread, answer)
@@ -72,10 +72,7 @@ fn fields_of_admission_and_of_other_schedulers() {
             json!({"resourceClaims": [{"name": "g"}]}),
             vec!["resourceClaims"],
         ),
-        (
-            json!({"containers": [{"name": "c"}]}),
-            vec!["requests (defaults of LimitRanges)"],
-        ),
+        (json!({"runtimeClassName": "gvisor"}), vec![]),
         (
             json!({"tolerations": [{"operator": "Equals"}]}),
             vec!["tolerations[0] (operator \"Equals\" is unknown)"],

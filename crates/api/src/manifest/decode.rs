@@ -94,6 +94,9 @@ pub(super) fn item(
         ("storage.k8s.io/v1", "StorageClass") => {
             decoder.storage(StorageItem::StorageClass, &kind, &name)
         }
+        ("v1", "LimitRange")
+        | ("node.k8s.io/v1", "RuntimeClass")
+        | ("scheduling.k8s.io/v1", "PriorityClass") => Item::Admission(Box::new(decoder.value)),
         _ => match decoder.foreign_workload() {
             Some(workload) => Item::Workload(workload),
             None => {

@@ -44,7 +44,7 @@ fn identity(item: &Item) -> Option<(&str, &str, &str)> {
         Item::CostProvider(o) => ("CostProvider", &o.metadata),
         Item::RuleProvider(o) => ("RuleProvider", &o.metadata),
         Item::Workload(o) => return Some((o.kind(), o.namespace(), o.name())),
-        Item::Storage(_) | Item::Other(_) => return None,
+        Item::Storage(_) | Item::Admission(_) | Item::Other(_) => return None,
     };
     let namespace = metadata.namespace.as_deref().unwrap_or("default");
     Some((kind, namespace, metadata.name.as_deref()?))

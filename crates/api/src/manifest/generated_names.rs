@@ -38,6 +38,8 @@ fn metadata(item: &mut Item) -> Option<&mut Metadata> {
         Item::Offer(o) => &mut o.metadata,
         Item::CostProvider(o) => &mut o.metadata,
         Item::RuleProvider(o) => &mut o.metadata,
-        Item::Storage(_) | Item::Workload(_) | Item::Other(_) => return None,
+        Item::Storage(_) | Item::Admission(_) | Item::Workload(_) | Item::Other(_) => {
+            return None;
+        }
     })
 }
