@@ -48,10 +48,7 @@ timeout 5 "$dir/tautline" "\$@" || [ \$? = 124 ]
 SH
     ln -s "$REAL_CLUSTER_KUBECTL" "$dir/bin/kubectl"
     chmod +x "$dir/bin/helm" "$dir/bin/tautline"
-    # NN.sh are the commands, NN.text the output that follows.
-    awk -v dir="$dir" '/^```(sh|text)$/ {kind = substr($0, 4); n += kind == "sh"
-                           file = sprintf("%s/%02d.%s", dir, n, kind); next}
-                       /^```$/ {file = ""} file {print > file}' "$repo/docs/tutorial.md"
+    blocks tutorial.md "$dir"
     for block in "$dir"/*.sh; do
         # A pod's name is the reader's.
         sed -i 's#shop/POD#shop/$(kubectl -n shop get pods -l app=client -o "jsonpath={.items[0].metadata.name}")#' "$block"
@@ -60,9 +57,36 @@ SH
             cat "$block" "$block.out" >&2
             fail "this block of docs/tutorial.md fails"
         }
-        printed_as_said "${block%.sh}.text" "$block.out"
+        printed_as_said tutorial.md "${block%.sh}.text" "$block.out"
     done
 }
+
+# blocks PAGE DIR: writes the page's blocks: NN.sh are commands, NN.text the output that follows.
+blocks() {
+    awk -v dir="$2" '/^```(sh|text)$/ {kind = substr($0, 4); n += kind == "sh"
+                         file = sprintf("%s/%02d.%s", dir, n, kind); next}
+                     /^```$/ {file = ""} file {print > file}' "$repo/docs/$1"
+}
+
+# The script of the quickstart as a reader runs it, with this cluster in place of one of kind's.
+run_quickstart() {
+    local text dir=$out/quickstart
+    rm -rf "$dir" && mkdir "$dir"
+    quickstart current >"$dir/printed" 2>&1 || {
+        cat "$dir/printed" >&2
+        fail "the quickstart fails"
+    }
+    blocks howto/quickstart.md "$dir"
+    for text in "$dir"/*.text; do
+        printed_as_said howto/quickstart.md "$text" "$dir/printed"
+    done
+    quickstart delete current >"$dir/deleted" 2>&1 || {
+        cat "$dir/deleted" >&2
+        fail "the quickstart's delete fails"
+    }
+}
+
+quickstart() { PATH=$(dirname "$tautline"):$PATH timeout 180 "$repo/examples/quickstart/run" "$@"; }
 
 # The next block shows what the earlier ones did: the measured matrix, and bindings of running pods.
 tutorial_settled() {
@@ -72,17 +96,17 @@ tutorial_settled() {
     esac
 }
 
-# printed_as_said EXPECTED PRINTED: each line, but for figures, names and marks, and for the age of costs, which the first
-# pod of a kind has not.
+# printed_as_said PAGE EXPECTED PRINTED: each line of the page's block, but for figures, names and marks, and for the age of
+# costs, which the first pod of a kind has not.
 printed_as_said() {
     local line printed
-    [[ -e $1 ]] || return 0
-    printed=$'\n'$(masked <"$2")$'\n'
+    [[ -e $2 ]] || return 0
+    printed=$'\n'$(masked <"$3")$'\n'
     while IFS= read -r line; do
         [[ $printed == *$'\n'"$(masked <<<"$line")"$'\n'* ]] && continue
-        cat "$2" >&2
-        fail "docs/tutorial.md has a line of output that is not printed: $line"
-    done <"$1"
+        cat "$3" >&2
+        fail "docs/$1 has a line of output that is not printed: $line"
+    done <"$2"
 }
 
 masked() {
