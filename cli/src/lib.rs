@@ -8,6 +8,7 @@
 mod output;
 
 mod admission;
+#[cfg(target_os = "linux")]
 mod agent;
 mod api_timeout;
 mod bindings;
@@ -41,6 +42,7 @@ mod policy_test;
 mod program_name;
 mod provider;
 mod provider_args;
+#[cfg(target_os = "linux")]
 mod reference;
 mod render;
 mod replica_args;
@@ -143,6 +145,7 @@ enum Command {
     /// Write manual pages
     Man(completion::ManArgs),
     /// Write the reference of commands, kinds and metrics as Markdown
+    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Reference(reference::Args),
     /// Run the scheduler extender
@@ -155,6 +158,7 @@ enum Command {
     #[command(subcommand)]
     Provider(provider::Command),
     /// Run a node's agent
+    #[cfg(target_os = "linux")]
     #[command(subcommand)]
     Agent(agent::Command),
 }
@@ -197,6 +201,7 @@ impl Command {
         let is_cheap = match self {
             Command::Extender(_) => true,
             Command::Provider(provider) => !matches!(provider, provider::Command::Latency(_)),
+            #[cfg(target_os = "linux")]
             Command::Agent(agent) => !matches!(agent, agent::Command::Latency(_)),
             _ => false,
         };
@@ -275,11 +280,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Crds(args) => done(crds::run(&args)),
         Command::Completion(args) => done(completion::run(&args)),
         Command::Man(args) => done(completion::man(&args)),
+        #[cfg(target_os = "linux")]
         Command::Reference(args) => done(reference::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
         Command::Admission(args) => done(runtime.block_on(admission::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
+        #[cfg(target_os = "linux")]
         Command::Agent(command) => done(runtime.block_on(agent::run(command))),
     }
 }

@@ -1,5 +1,6 @@
 use std::io::{self, IsTerminal, Write};
 
+use console::Term;
 use unicode_width::UnicodeWidthStr;
 
 /// Opens the alternate screen, so that the previous content comes back, and hides the cursor.
@@ -17,7 +18,7 @@ pub(crate) struct Size {
 
 /// Returns the terminal's size: from `COLUMNS` and `LINES`, else from the terminal, else 80 by 24.
 pub(crate) fn size() -> Size {
-    let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let (rows, columns) = Term::stdout().size_checked().unzip();
     let of = |name: &str, own: Option<u16>, default: usize| {
         let set = std::env::var(name).ok().and_then(|v| v.parse().ok());
         set.or(own.map(usize::from))
@@ -25,8 +26,8 @@ pub(crate) fn size() -> Size {
             .unwrap_or(default)
     };
     Size {
-        columns: of("COLUMNS", terminal.map(|s| s.ws_col), 80),
-        rows: of("LINES", terminal.map(|s| s.ws_row), 24),
+        columns: of("COLUMNS", columns, 80),
+        rows: of("LINES", rows, 24),
     }
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Screen<W: Write> {
 
 impl<W: Write> Screen<W> {
     pub(super) fn open(mut out: W) -> io::Result<Self> {
+        // Windows draws by escape codes once it is asked whether it can.
+        _ = Term::stdout().features().colors_supported();
         out.write_all(ENTER.as_bytes())?;
         out.flush()?;
         let last = Vec::new();

@@ -2,9 +2,8 @@
 //! writer are errors.
 
 use std::{
-    fs::File,
+    fs::{File, FileType},
     io::Read,
-    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::mpsc,
     time::Duration,
@@ -98,7 +97,7 @@ impl InputFiles {
         if let Some(url) = url.filter(|_| !path.exists()) {
             return Err(InputError::Url(url.to_owned()));
         }
-        if std::fs::metadata(path)?.file_type().is_fifo() {
+        if is_pipe(std::fs::metadata(path)?.file_type()) {
             let mut pipe = self.open_pipe(path)?;
             return self.read(&mut pipe);
         }
@@ -157,6 +156,17 @@ impl InputFiles {
         check_is_text(&bytes)?;
         Ok(manifest::decode(bytes)?)
     }
+}
+
+#[cfg(unix)]
+fn is_pipe(kind: FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+/// Returns false: elsewhere no pipe is a file.
+#[cfg(not(unix))]
+fn is_pipe(_: FileType) -> bool {
+    false
 }
 
 fn is_url(path: &str) -> bool {

@@ -2,7 +2,7 @@
 //! connections. The servers of hyper-util and tonic do not, and silent connections blocked them,
 //! with their probes.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -13,6 +13,7 @@ use tokio_util::{either::Either, sync::CancellationToken};
 use crate::{
     connection::Connection,
     connections::{CloseReason, Opened},
+    os::is_out_of_files,
     port::Port,
     stream::{Protocol, Stream},
     tls::ServerTls,
@@ -130,10 +131,4 @@ impl Port {
         let connection = Connection::new(self.clone(), opened);
         Some((Arc::new(connection), close))
     }
-}
-
-fn is_out_of_files(error: &io::Error) -> bool {
-    use nix::errno::Errno;
-    let code = error.raw_os_error().map(Errno::from_raw);
-    matches!(code, Some(Errno::EMFILE | Errno::ENFILE))
 }

@@ -8,6 +8,8 @@ mod connections;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+#[cfg_attr(not(unix), path = "os_other.rs")]
+mod os;
 mod port;
 mod port_metrics;
 pub mod stream;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use crate::os;
 
 /// The limits of a port.
 #[derive(Clone, Copy, Debug)]
@@ -106,16 +106,14 @@ fn machine(meminfo: &str) -> u64 {
 /// Raises the soft limit of open files (often 1,024) to the hard limit, since each connection is
 /// one.
 pub fn raise_open_files() {
-    let files = Resource::RLIMIT_NOFILE;
-    let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
-    if let Err(error) = raised {
+    if let Err(error) = os::raise_open_files() {
         tracing::warn!(%error, "the soft limit of open files stays as it is");
     }
 }
 
 /// Limits `connections` to three quarters of the open files that are allowed.
 pub(crate) fn connections_within(connections: usize) -> usize {
-    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+    let Some(soft) = os::open_files() else {
         return connections;
     };
     let most = usize::try_from(soft / 4 * 3).unwrap_or(usize::MAX).max(1);

@@ -3,10 +3,10 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Readiness;
+use crate::{admin::Readiness, os};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -72,14 +72,8 @@ impl Tasks {
 
 /// Completes on SIGTERM or SIGINT (Ctrl-C).
 pub async fn shutdown_signal() {
-    let term = async {
-        match tokio::signal::unix::signal(SignalKind::terminate()) {
-            Ok(mut s) => _ = s.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        () = term => {}
+        () = os::terminate_signal() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
 }
