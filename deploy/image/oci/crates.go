@@ -29,11 +29,15 @@ func (c *crate) purl() string { return "pkg:cargo/" + c.Name + "@" + c.Version }
 
 func (c *crate) foreign() bool { return c.Source != "" }
 
-// The crates in the binaries, by name and version. Build dependencies and procedural
-// macros are not among them.
-func linkedCrates(root, triple string) ([]*crate, error) {
-	tree, err := cargo(root, "tree", "--locked", "--package", "tautline", "--package", "tautline-nvml", "--target", triple,
-		"--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}")
+// The crates in the binaries of these packages, by name and version. Build dependencies and
+// procedural macros are not among them.
+func linkedCrates(root, triple string, packages ...string) ([]*crate, error) {
+	args := []string{"tree", "--locked", "--target", triple,
+		"--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}"}
+	for _, name := range packages {
+		args = append(args, "--package", name)
+	}
+	tree, err := cargo(root, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type licenseText struct {
 // The list of the other crates with their licences, then each text once.
 func thirdPartyLicenses(crates []*crate) ([]byte, error) {
 	var out bytes.Buffer
-	out.WriteString("Third-party software in /tautline and /tautline-nvml\n\n")
+	out.WriteString("Third-party software in tautline and tautline-nvml\n\n")
 	var texts []*licenseText
 	byText := map[string]*licenseText{}
 	for _, c := range crates {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,8 +33,12 @@ func run(args []string) error {
 	tag := flags.String("tag", "", "NAME:TAG of the image")
 	source := flags.String("source", "", "URL of the source, for the label")
 	created := flags.String("created", "", "creation time, in seconds since 1970")
+	command := flags.String("command-for", "", "no image: the licences and the SBOM of the command for this target triple")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *out != "" && *command != "" {
+		return describeCommand(*root, *out, *command)
 	}
 	if *out == "" || *tag == "" || flags.NArg() == 0 {
 		return errors.New("usage: oci --out DIR --tag NAME:TAG --created SECONDS BINARY...")
@@ -66,7 +72,7 @@ func run(args []string) error {
 				return fmt.Errorf("%s: a second binary for %s", path, binary.arch)
 			}
 		}
-		crates, err := linkedCrates(*root, binary.triple())
+		crates, err := linkedCrates(*root, binary.triple(), "tautline", "tautline-nvml")
 		if err != nil {
 			return err
 		}
@@ -86,6 +92,37 @@ func run(args []string) error {
 			filepath.Join(*out, image.arch+".tar"), image.arch, megabytes(image.compressed), megabytes(image.uncompressed))
 	}
 	fmt.Fprintf(os.Stderr, "image: %s@%s\n", reference, digest)
+	return nil
+}
+
+// describeCommand writes the licences and the SBOM of the command as other systems have it.
+func describeCommand(root, out, triple string) error {
+	version, err := exec.Command("rustc", "--version").Output()
+	if err != nil {
+		return fmt.Errorf("rustc: %w", err)
+	}
+	b := &binary{rust: strings.Fields(string(version))[1]}
+	crates, err := linkedCrates(root, triple, "tautline")
+	if err != nil {
+		return err
+	}
+	files, err := licenses(root, b, crates)
+	if err != nil {
+		return err
+	}
+	bom, err := sbom(b, crates, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	for _, f := range append(files, file{"tautline.cdx.json", 0o644, bom}) {
+		path := filepath.Join(out, filepath.FromSlash(f.path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, f.content, fs.FileMode(f.mode)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
