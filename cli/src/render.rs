@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};
+use tautline_core::pending;
 use tautline_scheduler_extender::explain::{
     AnswerRecord, CostRecord, NodeRecord, PodNow, Record, RuleRecord,
 };
@@ -63,6 +64,9 @@ pub(crate) fn placement(p: &Placement, view: View) -> String {
         None => view.style.tint(RED, "stays pending"),
     };
     _ = writeln!(out, "pod {}/{} {verdict}", p.namespace, p.pod);
+    if let Some(why) = why_pending(p) {
+        _ = writeln!(out, "  {}", plain(&why));
+    }
     if let Some(message) = &p.message {
         _ = writeln!(out, "  {}", plain(message));
     }
@@ -78,6 +82,20 @@ pub(crate) fn placement(p: &Placement, view: View) -> String {
     out
 }
 
+/// Returns the reason why a pod stays pending, as a sentence.
+fn why_pending(p: &Placement) -> Option<String> {
+    if p.node.is_some() || !p.gates.is_empty() {
+        return None;
+    }
+    match &p.round {
+        Some(round) if !round.nodes.is_empty() => round.why_pending.clone(),
+        _ => {
+            let reasons = p.misfits.iter().map(|misfit| misfit.reason.as_str());
+            pending::by_kubernetes(p.misfits.len().max(1), reasons)
+        }
+    }
+}
+
 /// Renders a record: its rules, then a line for each node, the best first.
 pub(crate) fn record(r: &Record, placed: Option<&Placement>, view: View) -> String {
     let most_nodes = view.most_nodes;
@@ -91,6 +109,9 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, view: View) -> Stri
             r.pod,
             micros(r.took_micros)
         );
+        if let Some(why) = &r.why_pending {
+            _ = writeln!(out, "  {}", plain(why));
+        }
         if let Some(answer) = answer(&r.answer, r.usable) {
             _ = writeln!(out, "  {answer}");
         }

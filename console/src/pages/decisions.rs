@@ -8,6 +8,8 @@ mod round;
 mod what_if;
 mod why_not;
 
+use std::collections::HashMap;
+
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
@@ -20,7 +22,7 @@ use crate::{
     draw::{self, clean, error_line, not_known, state},
     form, links,
     request::{PageRequest, PageResult},
-    table::{Window, name, number, table, text},
+    table::{Window, column, name, number, table, text},
 };
 
 /// The number of waiting pods above the rounds; `view=waiting` lists all.
@@ -45,6 +47,8 @@ struct Waiting {
     pod: String,
     /// The rules that left the pod without a node.
     rejected_by: Vec<String>,
+    /// The reason as a sentence, if the last round is known.
+    why_pending: Option<String>,
     gated: bool,
     scheduler: String,
 }
@@ -100,24 +104,31 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
     let snapshot = request.console.store.snapshot();
     let mut waiting = waiting(&snapshot, &filter);
     let waiting_total = waiting.len();
-    let (mut rounds, mut problem) = (None, None);
-    if !only_waiting {
-        waiting.truncate(FIRST_WAITING_PODS);
-        match admin::summaries(&*request.console.source).await {
-            Ok(mut all) => {
-                all.retain(|r| filter.round(r));
-                rounds = Some(Window::new(request, &all, Summary::clone)?);
-            }
-            Err(error) => problem = Some(error_line(&error)),
+    let mut problem = None;
+    let mut all = match admin::summaries(&*request.console.source).await {
+        Ok(all) => all,
+        Err(error) => {
+            problem = Some(error_line(&error));
+            Vec::new()
         }
+    };
+    let sentences = Sentences::new(&all);
+    let row = |pod: &&Pod| waiting_row(pod, &sentences);
+    let waiting = if only_waiting {
+        problem = None;
+        Window::new(request, &waiting, row)?
+    } else {
+        waiting.truncate(FIRST_WAITING_PODS);
+        Window::whole(waiting.iter().map(row).collect(), waiting_total)
+    };
+    let mut rounds = None;
+    if !only_waiting && problem.is_none() {
+        all.retain(|r| filter.round(r));
+        rounds = Some(Window::new(request, &all, Summary::clone)?);
     }
     let view = View {
         waiting_total,
-        waiting: if only_waiting {
-            Window::new(request, &waiting, waiting_row)?
-        } else {
-            Window::whole(waiting.iter().map(waiting_row).collect(), waiting_total)
-        },
+        waiting,
         rounds,
         problem,
     };
@@ -150,13 +161,30 @@ fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
     pods
 }
 
-fn waiting_row(pod: &&Pod) -> Waiting {
+/// The sentences of the last rounds, by the UID of the pod.
+pub(super) struct Sentences(HashMap<String, String>);
+
+impl Sentences {
+    pub(super) fn new(rounds: &[Summary]) -> Self {
+        let all = rounds.iter();
+        let known = all.filter_map(|r| Some((r.uid.clone(), r.why_pending.clone()?)));
+        Self(known.collect())
+    }
+
+    /// Returns why a pod waits, if its last round is known.
+    pub(super) fn of(&self, pod: &Pod) -> Option<String> {
+        self.0.get(&*pod.uid).cloned()
+    }
+}
+
+fn waiting_row(pod: &&Pod, sentences: &Sentences) -> Waiting {
     let (rules, gated) = causes(pod);
     let scheduler = pod.placement.as_deref().map_or("", |p| &p.scheduler);
     Waiting {
         namespace: pod.namespace.to_string(),
         pod: pod.name.to_string(),
         rejected_by: rules.iter().take(8).map(|r| clean(r, 60)).collect(),
+        why_pending: sentences.of(pod),
         gated,
         scheduler: clean(scheduler, MAX_NAME_CHARS),
     }
@@ -217,9 +245,10 @@ fn waiting_table(view: &View, filtered: bool) -> Markup {
         } @else {
             (table(("Pods without a node", ""), &view.waiting.rows, &[
                 name("Pod", &|pod| pod_link(&pod.namespace, &pod.pod)),
-                text("Waits because of", &|pod| html! {
+                column("text", "Waits because of", &|pod| html! {
                     @for rule in &pod.rejected_by { (state("near", rule)) " " }
-                    @if pod.rejected_by.is_empty() {
+                    @if let Some(why) = &pod.why_pending { (why) }
+                    @else if pod.rejected_by.is_empty() {
                         @if pod.gated { (state("none", "scheduling gates")) }
                         @else { span .dim { "kube-scheduler's own rules, or not tried yet" } }
                     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tautline_core::{
     answer::AnswerMode,
     model::Prefer,
+    pending::{self, PendingRule},
     planning::{NodeVerdict, RuleOutcome},
 };
 use tautline_provider_client::status::{micros, unix_millis};
@@ -31,6 +32,9 @@ pub struct Record {
     pub took_micros: u64,
     /// The number of usable nodes, with those of the underlay's offers.
     pub usable: usize,
+    /// The reason why no node is usable, as a sentence; absent if one is, or if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_pending: Option<String>,
     /// The rules of all offers that govern the pod.
     pub rules: Vec<RuleRecord>,
     /// The nodes, sorted by rank: the best first, unusable nodes last.
@@ -250,6 +254,20 @@ fn answer_record(plan: &PodPlan) -> AnswerRecord {
     }
 }
 
+/// The sentence why no node is usable.
+pub(super) fn why_pending(plan: &PodPlan) -> Option<String> {
+    if plan.plan.usable().next().is_some() {
+        return None;
+    }
+    let rules = plan.rules.iter().map(|r| PendingRule {
+        rule: &r.rule.name,
+        outcome: &r.outcome,
+        error: r.error.as_deref(),
+    });
+    let rules: Vec<PendingRule<'_>> = rules.collect();
+    pending::by_rules(plan.nodes.len(), |at| plan.nodes.name(at), &rules)
+}
+
 /// The record of a round, with or without its nodes.
 pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
     let rules = plan.rules.iter().map(|r| {
@@ -314,6 +332,7 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
         at_unix_millis: unix_millis(plan.at),
         took_micros: micros(plan.took),
         usable: plan.plan.usable().count(),
+        why_pending: why_pending(plan),
         rules: rules.collect(),
         nodes: nodes.collect(),
         answer: answer_record(plan),

@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 use tautline_core::planning::NodeVerdict;
 use tautline_provider_client::status::{micros, unix_millis};
 
+use super::record::why_pending;
 use crate::plans::{PodPlan, reason_counts};
 
 /// The maximum number of pods in a list.
 pub(super) const MAX_PODS: usize = 500;
 /// The maximum number of rounds behind a list; many may be of one pod.
 pub(super) const MAX_ROUNDS: usize = 4096;
+/// The maximum number of pods with a sentence, which looks at all their nodes.
+const MAX_SENTENCES: usize = 50;
 /// The maximum number of names of returned nodes in a summary.
 const MAX_NODES: usize = 4;
 
@@ -40,15 +43,23 @@ pub struct Summary {
     /// The reason of most nodes, as `rule/Code`; absent if a node is usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The reason as a sentence, of the newest 50 pods without a usable node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_pending: Option<String>,
 }
 
 /// Summarizes the newest round of each pod.
 pub(super) fn summaries(newest_first: &[Arc<PodPlan>]) -> Vec<Summary> {
-    let (mut seen, mut all) = (HashSet::new(), Vec::new());
+    let (mut seen, mut all, mut sentences) = (HashSet::new(), Vec::new(), 0);
     for plan in newest_first {
         let is_new = seen.insert((&*plan.subject.namespace, &*plan.subject.name));
         if is_new && all.len() < MAX_PODS {
-            all.push(summary(plan));
+            let mut summary = summary(plan);
+            if summary.usable == 0 && sentences < MAX_SENTENCES {
+                summary.why_pending = why_pending(plan);
+                sentences += 1;
+            }
+            all.push(summary);
         }
     }
     all
@@ -71,6 +82,7 @@ fn summary(plan: &PodPlan) -> Summary {
         reason: (usable == 0)
             .then(|| main_reason(&plan.plan.verdicts))
             .flatten(),
+        why_pending: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, pending};
 use tautline_scheduler_extender::explain::{AnswerRecord, PodNow, Record, UnderlayRecord};
 use tokio::time::{Duration, timeout};
 
@@ -28,10 +28,13 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct View {
     namespace: String,
     pod: String,
     state: PodState,
+    /// The reason why the pod waits, as a sentence; absent if it does not, or if it is not known.
+    why_pending: Option<String>,
     /// The reason why no round is known.
     unknown: Option<String>,
     /// True if the round in the address is not known any more, so that the newest is shown.
@@ -103,6 +106,16 @@ async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<V
     let has_pod = known.is_some();
     let excluded = excluded(&snapshot, known, asked.collect::<HashSet<_>>()).await?;
     let node = node(&state, record);
+    let waits = state.exists && state.node.is_none() && state.scheduling_gates.is_empty();
+    let why_pending = match record {
+        Some(record) if record.uid == state.uid => record.why_pending.clone(),
+        Some(_) => None,
+        None if excluded.is_empty() => None,
+        None => {
+            let reasons = excluded.iter().filter_map(|e| e.reason.as_deref());
+            pending::by_kubernetes(excluded.len(), reasons)
+        }
+    };
     let round = record.map(|r| Round::new(request, r, &excluded, node.as_deref()));
     Ok(View {
         unknown: unknown.filter(|_| records.is_empty() && !says_why(&state)),
@@ -110,6 +123,7 @@ async fn view(request: &PageRequest, namespace: &str, pod: &str) -> PageResult<V
         rounds: tabs(&records, record, &state),
         kubernetes: (record.is_none() && has_pod).then(|| kubernetes(&snapshot, &excluded)),
         round: round.transpose()?,
+        why_pending: why_pending.filter(|_| waits),
         state,
         problems,
         namespace: namespace.to_owned(),
@@ -159,6 +173,7 @@ fn kubernetes(snapshot: &Arc<Snapshot>, excluded: &[Excluded]) -> Kubernetes {
 fn render(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
     html! {
         (state(&view.state, &view.namespace, request))
+        @if let Some(why) = &view.why_pending { p .lead { (why) } }
         @for problem in &view.problems {
             p .error { "The extender's records cannot be read: " (problem) }
         }
