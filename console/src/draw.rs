@@ -1,6 +1,6 @@
 //! Draws small graphics, and shows untrusted texts, times and durations.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
@@ -186,6 +186,21 @@ pub(crate) fn cards_of(milli: i64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// Formats thousandths of cards with their noun, such as `1.25 cards`.
+pub(crate) fn cards(milli: i64) -> String {
+    let noun = if milli == 1000 { "card" } else { "cards" };
+    format!("{} {noun}", cards_of(milli))
+}
+
+/// Rewrites a request such as `250m of a card` as `0.25 of a card`.
+pub(crate) fn in_cards(request: &str) -> Cow<'_, str> {
+    let parts = request.split_once("m of ");
+    match parts.and_then(|(milli, rest)| Some((milli.parse().ok()?, rest))) {
+        Some((milli, rest)) => Cow::Owned(format!("{} of {rest}", cards_of(milli))),
+        None => Cow::Borrowed(request),
+    }
+}
+
 /// Renders the sign of a CSS class in a legend.
 pub(crate) fn key(class: &str) -> Markup {
     html! {
@@ -246,6 +261,10 @@ mod tests {
         ] {
             assert_eq!(cards_of(milli), text);
         }
+        assert_eq!(cards(1250), "1.25 cards");
+        assert_eq!(cards(1000), "1 card");
+        assert_eq!(in_cards("250m of a card, 2 CPU"), "0.25 of a card, 2 CPU");
+        assert_eq!(in_cards("no GPU"), "no GPU");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod admin;
 mod console;
 mod draw;
+mod figures;
 mod form;
 mod inspections;
 mod layout;

@@ -49,29 +49,52 @@ pub(crate) fn only_if<R>(is_shown: bool, column: Column<'_, R>) -> Column<'_, R>
 }
 
 /// Renders a table. The label, for screen readers, and the CSS class may be empty.
-pub(crate) fn table<R>(
-    (label, class): (&str, &str),
+pub(crate) fn table<R>(style: (&str, &str), rows: &[R], columns: &[Column<'_, R>]) -> Markup {
+    let head = shown(columns).map(|column| (column.class, column.title));
+    frame(style, head, &html! { tbody { (lines(rows, columns)) } })
+}
+
+/// Renders a table like [`table`], whose adjacent rows form a group with a title if `is_same` holds.
+pub(crate) fn grouped<R>(
+    style: (&str, &str),
     rows: &[R],
     columns: &[Column<'_, R>],
+    is_same: impl Fn(&R, &R) -> bool,
+    title: impl Fn(&[R]) -> Markup,
 ) -> Markup {
-    let columns = columns.iter().filter(|column| column.is_shown);
-    let head = columns.clone().map(|column| (column.class, column.title));
+    let head = shown(columns).map(|column| (column.class, column.title));
     let body = html! {
+        @for rows in rows.chunk_by(is_same) {
+            tbody {
+                tr .group { th scope="rowgroup" colspan=(shown(columns).count()) { (title(rows)) } }
+                (lines(rows, columns))
+            }
+        }
+    };
+    frame(style, head, &body)
+}
+
+fn shown<'a, 'c, R>(columns: &'a [Column<'c, R>]) -> impl Iterator<Item = &'a Column<'c, R>> {
+    columns.iter().filter(|column| column.is_shown)
+}
+
+/// Renders rows. In a narrow window each becomes a card with the titles of its cells.
+fn lines<R>(rows: &[R], columns: &[Column<'_, R>]) -> Markup {
+    html! {
         @for row in rows {
             tr {
-                @for Column { class, cell, .. } in columns.clone() {
+                @for Column { class, cell, title, .. } in shown(columns) {
                     @match *class {
                         "name" => th scope="row" { (cell(row)) },
-                        class => td class=[(!class.is_empty()).then_some(class)] { (cell(row)) },
+                        class => td class=[(!class.is_empty()).then_some(class)] data-th=(title) { (cell(row)) },
                     }
                 }
             }
         }
-    };
-    frame((label, class), head, &body)
+    }
 }
 
-/// Renders a table like [`table`], with the content of its body. `head` has the CSS class and the
+/// Renders a table like [`table`], with its bodies. `head` has the CSS class and the
 /// title of each column.
 pub(crate) fn frame<'a>(
     (label, class): (&str, &str),
@@ -80,7 +103,7 @@ pub(crate) fn frame<'a>(
 ) -> Markup {
     let label = (!label.is_empty()).then_some(label);
     html! {
-        // The table scrolls in a narrow window.
+        // A table whose rows do not become cards scrolls in a narrow window.
         div .scroll tabindex=[label.map(|_| "0")] role=[label.map(|_| "region")] aria-label=[label] {
             table class=[(!class.is_empty()).then_some(class)] {
                 thead {
@@ -90,7 +113,7 @@ pub(crate) fn frame<'a>(
                         }
                     }
                 }
-                tbody { (body) }
+                (body)
             }
         }
     }

@@ -1,9 +1,12 @@
-//! `/bindings` lists every binding, the worst first.
+//! `/bindings` lists every binding by offer, the worst first.
 
 pub(super) mod detail;
 mod timeline;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -18,9 +21,10 @@ use tautline_api::{
 use crate::{
     console::{lists, quote},
     draw::{self, Count, badge, counts},
+    figures::{self, Measured},
     form, links,
     request::{PageRequest, PageResult},
-    table::{Window, column, name, number, table, text},
+    table::{Window, column, grouped, name, number, text},
 };
 
 const MAX_REASON_CHARS: usize = 160;
@@ -43,6 +47,8 @@ struct Row {
     offer: String,
     compliance: Compliance,
     reason: String,
+    #[serde(flatten)]
+    measured: Option<Measured>,
     targets: Vec<String>,
     /// The time of the last change of the compliance.
     since: Option<Timestamp>,
@@ -119,24 +125,42 @@ pub(super) fn page(request: &PageRequest) -> PageResult {
 fn view(request: &PageRequest, filter: &Filter<'_>, now: Timestamp) -> PageResult<View> {
     let all = request.console.bindings.list();
     let mut namespaces = BTreeSet::new();
-    // All bindings are sorted by name, so those of each compliance are, too.
-    let mut ranked: [Vec<&Arc<ConstraintPolicyBinding>>; 5] = Default::default();
+    let mut counts = [0; Compliance::WORST_FIRST.len()];
+    let mut shown = Vec::new();
     for binding in all.iter() {
         namespaces.extend(binding.metadata.namespace.as_deref());
         if filter.matches(binding) {
-            ranked[binding.compliance().rank()].push(binding);
+            let compliance = binding.compliance();
+            counts[compliance.rank()] += 1;
+            if filter.compliance.is_none_or(|wanted| wanted == compliance) {
+                shown.push(binding);
+            }
         }
     }
-    let counts = Count::all(ranked.each_ref().map(Vec::len));
-    let shown = match filter.compliance {
-        Some(compliance) => std::mem::take(&mut ranked[compliance.rank()]),
-        None => ranked.concat(),
-    };
+    let shown = by_offer(shown);
     Ok(View {
-        counts,
+        counts: Count::all(counts),
         namespaces: namespaces.into_iter().map(str::to_owned).collect(),
         bindings: Window::new(request, &shown, |binding| row(binding, now))?,
     })
+}
+
+/// Sorts bindings, which are sorted by name, by their offers, the offer with the worst binding
+/// first, and those of an offer by their excess.
+fn by_offer(bindings: Vec<&Arc<ConstraintPolicyBinding>>) -> Vec<&Arc<ConstraintPolicyBinding>> {
+    let offer = |b: &ConstraintPolicyBinding| (b.namespace(), b.spec.offer.clone());
+    let mut worst = HashMap::new();
+    let keyed = bindings.into_iter().map(|binding| {
+        let (offer, key) = (offer(binding), figures::worst_first(binding));
+        let of_offer = worst.entry(offer.clone()).or_insert(key);
+        *of_offer = key.min(*of_offer);
+        (offer, key, binding)
+    });
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_by(|(a, a_key, _), (b, b_key, _)| {
+        (worst.get(a), a, a_key).cmp(&(worst.get(b), b, b_key))
+    });
+    keyed.into_iter().map(|(.., binding)| binding).collect()
 }
 
 fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
@@ -150,6 +174,7 @@ fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
         offer: binding.spec.offer.clone(),
         compliance: binding.compliance(),
         reason: draw::clean(reason, MAX_REASON_CHARS),
+        measured: figures::worst(binding),
         targets: targets
             .map(|t| draw::clean(&reference(t, &namespace), MAX_REASON_CHARS))
             .collect(),
@@ -174,17 +199,30 @@ fn render(view: &View, filter: &Filter<'_>, request: &PageRequest) -> Markup {
         } @else if rows.is_empty() {
             (empty(request))
         } @else {
-            (table(("", "bindings"), rows, &[
+            (grouped(("", "bindings"), rows, &[
                 text("Compliance", &|row| badge(row.compliance.name())),
                 name("Binding", &|row| html! {
                     a href=(links::binding(&row.namespace, &row.name)) { (row.namespace) "/" wbr; (row.name) }
                 }),
                 column("text", "Reason", &|row| html! { (row.reason) }),
+                text("Of the limit", &|row| html! { @if let Some(measured) = &row.measured { (measured.bar()) } }),
                 text("Targets", &|row| html! { (row.targets.join(", ")) }),
-                text("Offer", &|row| html! { a href=(links::offer(&row.namespace, &row.offer)) { (row.offer) } }),
                 number("For", &|row| html! { (row.age) }),
-            ]))
+            ], is_of_one_offer, offer_title))
             (view.bindings.pager(request, ""))
+        }
+    }
+}
+
+fn is_of_one_offer(a: &Row, b: &Row) -> bool {
+    (&a.namespace, &a.offer) == (&b.namespace, &b.offer)
+}
+
+fn offer_title(rows: &[Row]) -> Markup {
+    let link = |row: &Row| links::offer(&row.namespace, &row.offer);
+    html! {
+        @if let Some(row) = rows.first() {
+            "Offer " a href=(link(row)) { (row.namespace) "/" wbr; (row.offer) }
         }
     }
 }

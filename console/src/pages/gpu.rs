@@ -16,7 +16,7 @@ use self::{bars::MAX_NAME_CHARS, filter::Filter};
 use crate::{
     admin::{MAX_NODES_WITH_USE, gpu_uses},
     console::lists,
-    draw::{cards_of, clean, key, not_known, problems, share, state},
+    draw::{cards, cards_of, clean, in_cards, key, not_known, problems, share, state},
     inspections::{Figures, Inspected},
     request::{PageRequest, PageResult},
     table::{Window, column, name, number, table, text},
@@ -188,7 +188,7 @@ fn sums(view: &View<'_>) -> Markup {
                         p .figure { (part(milli)) }
                         p .dim {
                             (cards_of(milli)) " cards, " (format::percent(milli as f64, sums.free_milli as f64))
-                            " of what is idle: the next expected request cannot use it"
+                            " of what is idle: free, but the next request, drawn from those of the pods here, cannot use                              it. The part is too small, too little CPU is free beside it, or it wants another model"
                         }
                         @if milli > 0 { p .dim { a href="/gpu?sort=fragmented#nodes" { "Where, the most first" } } }
                     }
@@ -252,7 +252,7 @@ fn classes(of: &Fragmentation) -> Markup {
                 code { "tautline gpu fragmentation" } " prints them."
             }
             (table(("", ""), shown, &[
-                name("Request", &|class| html! { (clean(&class.text, MAX_REQUEST_CHARS)) }),
+                name("Request", &|class| html! { (clean(&in_cards(&class.text), MAX_REQUEST_CHARS)) }),
                 text("Mode", &|class| html! { (class.lane) }),
                 number("Share", &|class| html! { (format::percent(class.share, 1.0)) }),
                 number("Pods", &|class| html! { (class.pods.len()) }),
@@ -296,9 +296,9 @@ fn amounts(total: &Total) -> [String; 5] {
         Amounts::Cards(sums) => [
             sums.cards.to_string(),
             sums.unhealthy_cards.to_string(),
-            format::milli(sums.held_milli),
-            format::milli(sums.free_milli),
-            sums.fragmented_milli.map_or_else(unknown, format::milli),
+            cards(sums.held_milli),
+            cards(sums.free_milli),
+            sums.fragmented_milli.map_or_else(unknown, cards),
         ],
         Amounts::Units {
             units,

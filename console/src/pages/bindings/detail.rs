@@ -15,6 +15,7 @@ use crate::{
     admin::decisions,
     console::quote,
     draw::{badge, clean_text as clean, or_problem},
+    figures::Measured,
     links,
     request::{PageError, PageRequest, PageResult},
     table::{column, name, number, table, text},
@@ -258,6 +259,7 @@ fn rules(view: &View) -> Markup {
                     }
                 }),
                 column("text", "Reason", &|rule| html! { (rule.reason) }),
+                text("Of the limit", &|rule| html! { @if let Some(measured) = Measured::parse(&rule.reason) { (measured.bar()) } }),
                 number("Request", &|rule| html! { (rule.request) }),
                 number("Limit", &|rule| html! { (rule.limit) }),
                 text("Policy", &|rule| html! {

@@ -100,7 +100,7 @@ fn names(view: &Value) -> Vec<&str> {
 async fn list_shows_the_worst_first() {
     let view = tests::json(&some(), "/bindings").await;
     assert_eq!(names(&view), ["d", "b", "c", "a"]);
-    insta::assert_snapshot!(view["bindings"]["rows"][1], @r#"{"compliance":"Violation","name":"b","namespace":"shop","offer":"web-near-db","reason":"31ms > 20ms","since":"2026-01-02T10:00:00Z","targets":["Pod/db-0","Pod/web-0"]}"#);
+    insta::assert_snapshot!(view["bindings"]["rows"][1], @r#"{"compliance":"Violation","limit":"20ms","name":"b","namespace":"shop","offer":"web-near-db","percentOfLimit":155,"reason":"31ms > 20ms","since":"2026-01-02T10:00:00Z","targets":["Pod/db-0","Pod/web-0"],"value":"31ms"}"#);
 }
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use maud::{Markup, html};
 
 use super::{
     matrix::{Cell, CellState, MAX_COST_LEVEL, Row, Verdict, cost_text},
-    round::{Round, SHOWS},
+    round::{ExcludedNodes, Round, SHOWS},
 };
 use crate::{
-    draw::{clean, state},
+    draw::{clean, joined, state},
+    links::escaped,
     request::PageRequest,
     table::frame,
 };
@@ -28,6 +29,26 @@ pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
         } @else {
             (table(round, request))
             (round.nodes.pager(request, ""))
+        }
+        @for excluded in &round.excluded { (folded(excluded, request)) }
+    }
+}
+
+/// Renders the nodes that Kubernetes excludes for one reason, folded.
+fn folded(excluded: &ExcludedNodes, request: &PageRequest) -> Markup {
+    let why = |node: &str| request.link("node", Some(node)) + "#why";
+    let (named, total) = (excluded.nodes.len(), excluded.total);
+    html! {
+        details id={ "out-" (escaped(&excluded.reason)) } {
+            summary {
+                (total) " node" (if total == 1 { "" } else { "s" }) " " (state("none", "Kubernetes")) " " (excluded.reason)
+            }
+            p {
+                (joined(excluded.nodes.iter().map(|node| html! { a href=(why(node)) { (clean(node, 80)) } })))
+                @if total > named {
+                    ", " a href=(request.link_without(&["page", "show"], Some(("show", "notAsked")))) { "and " (total - named) " more" }
+                }
+            }
         }
     }
 }
@@ -63,7 +84,7 @@ fn table(round: &Round, request: &PageRequest) -> Markup {
         ("number", "Score"),
     ];
     let rules = round.columns.iter().map(|rule| ("", rule.as_str()));
-    let rows = html! { @for row in &round.nodes.rows { (line(row, round, request)) } };
+    let rows = html! { tbody { @for row in &round.nodes.rows { (line(row, round, request)) } } };
     let style = ("Nodes and rules", "wide matrix");
     frame(style, columns.into_iter().chain(rules), &rows)
 }
@@ -80,11 +101,11 @@ fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
     let columns = round.columns.len();
     html! {
         tr .chosen[row.verdict == Verdict::Chosen] {
-            td .number { @if let Some(rank) = row.rank { (rank) } }
+            td .number data-th="Rank" { @if let Some(rank) = row.rank { (rank) } }
             th scope="row" {
                 a href={ (request.link("node", Some(&row.node))) "#why" } title="Why not this node?" { (clean(&row.node, 80)) }
             }
-            td {
+            td data-th="Verdict" {
                 @if !verdict.is_empty() { (state(tone, verdict)) " " }
                 @match &row.reason {
                     Some(reason) if row.verdict == Verdict::KeptOut => (reason),
@@ -92,7 +113,7 @@ fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
                     None => {},
                 }
             }
-            td .number { @if let Some(score) = row.score { (score) } }
+            td .number data-th="Score" { @if let Some(score) = row.score { (score) } }
             @if row.cells.is_empty() && columns > 0 { td .cell.out colspan=(columns) { } }
             @for (cell, rule) in row.cells.iter().zip(&round.columns) { (tile(cell, rule)) }
         }
@@ -109,7 +130,7 @@ fn tile(cell: &Cell, rule: &str) -> Markup {
         (_, text) => text,
     };
     html! {
-        td class={ "cell " (class(cell.state)) } title=[cost.as_ref()] {
+        td class={ "cell " (class(cell.state)) } data-th=(rule) title=[cost.as_ref()] {
             @if let Some(cost) = cost.as_ref().filter(|_| text.is_empty()) { (cost) } @else { (text) }
             @if let CellState::Scaled(level) = cell.state { " " small { (level) "/10" } }
         }

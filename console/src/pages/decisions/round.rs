@@ -26,6 +26,9 @@ const MAX_RULES: usize = 40;
 const MAX_COLUMNS: usize = 5;
 const MAX_REASONS: usize = 12;
 const MAX_VALUE_CHARS: usize = 120;
+/// The maximum number of nodes that are named for one reason of Kubernetes.
+const MAX_FOLDED_NODES: usize = 40;
+const UNKNOWN_REASON: &str = "not in the request, for a reason not known";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +46,8 @@ pub(super) struct Round {
     /// The reasons why nodes are not usable, the most frequent first.
     pub reasons: Vec<Reason>,
     pub why_not: Option<WhyNot>,
+    /// The nodes that were not in the request, by reason; empty unless all nodes are shown.
+    pub excluded: Vec<ExcludedNodes>,
     /// The names of the rules with a column.
     pub columns: Vec<String>,
     pub nodes: Window<Row>,
@@ -71,6 +76,15 @@ pub(super) struct Reason {
     pub nodes: usize,
     /// True if Kubernetes' own rules exclude the nodes, or if the reason is not known.
     pub by_kubernetes: bool,
+}
+
+/// The nodes that are excluded for one reason.
+#[derive(Debug, Serialize)]
+pub(super) struct ExcludedNodes {
+    pub reason: String,
+    /// The names of the first nodes.
+    pub nodes: Vec<String>,
+    pub total: usize,
 }
 
 /// The choice of the nodes to show.
@@ -114,7 +128,12 @@ impl Round {
         let columns = columns(request, record);
         let node = request.field("node");
         let show = request.choice("show", &SHOWS.map(|(name, show, _)| (name, show)))?;
-        let rows = shown(show.unwrap_or(Show::All), record, excluded);
+        let show = show.unwrap_or(Show::All);
+        let rows = shown(show, record, excluded);
+        let folded = match show {
+            Show::All => excluded_nodes(excluded),
+            _ => Vec::new(),
+        };
         let rules = record.rules.iter().enumerate().take(MAX_RULES);
         let names = columns.iter().map(|i| record.rules[*i].rule.clone());
         Ok(Self {
@@ -128,6 +147,7 @@ impl Round {
             rules_left_out: record.rules.len().saturating_sub(MAX_RULES),
             reasons: reasons(record, excluded),
             why_not: node.map(|node| WhyNot::new(&decision, node.trim())),
+            excluded: folded,
             columns: names.collect(),
             nodes: Window::new(request, &rows, |at| {
                 match at.checked_sub(record.nodes.len()) {
@@ -146,7 +166,7 @@ fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<usize> {
     let is_shown = |at: &usize| {
         let usable = record.nodes.get(*at).map(|node| node.usable);
         match show {
-            Show::All => true,
+            Show::All => usable.is_some(),
             Show::Usable => usable == Some(true),
             Show::Refused => usable == Some(false),
             Show::NotAsked => usable.is_none(),
@@ -154,6 +174,28 @@ fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<usize> {
     };
     let all = 0..record.nodes.len() + excluded.len();
     all.filter(is_shown).collect()
+}
+
+/// Returns the nodes of each reason, that of most nodes first.
+fn excluded_nodes(excluded: &[Excluded]) -> Vec<ExcludedNodes> {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in excluded {
+        let reason = node.reason.as_deref().unwrap_or(UNKNOWN_REASON);
+        by_reason.entry(reason).or_default().push(&node.node);
+    }
+    let all = by_reason.into_iter().map(|(reason, nodes)| ExcludedNodes {
+        reason: clean(reason, MAX_VALUE_CHARS),
+        total: nodes.len(),
+        nodes: nodes
+            .into_iter()
+            .take(MAX_FOLDED_NODES)
+            .map(str::to_owned)
+            .collect(),
+    });
+    let mut all: Vec<ExcludedNodes> = all.collect();
+    all.sort_by_key(|e| Reverse(e.total));
+    all.truncate(MAX_REASONS);
+    all
 }
 
 fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
@@ -164,11 +206,10 @@ fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
 }
 
 fn reasons(record: &Record, excluded: &[Excluded]) -> Vec<Reason> {
-    const UNKNOWN: &str = "not in the request, for a reason not known";
     let refused = record.nodes.iter().filter_map(|n| n.reason.as_deref());
     let excluded = excluded
         .iter()
-        .map(|e| e.reason.as_deref().unwrap_or(UNKNOWN));
+        .map(|e| e.reason.as_deref().unwrap_or(UNKNOWN_REASON));
     Reason::count(
         refused
             .map(|reason| (false, reason))
@@ -221,7 +262,7 @@ pub(super) fn rules(round: &Round, request: &PageRequest, namespace: &str) -> Ma
             ("Rules and providers", "wide"),
             [("", "Rule"), ("", "Request"), ("", "Limit"), ("", "Provider"), ("", "Outcome"), ("number", "Costs"),
                 ("number", "Weight"), ("", "Time")],
-            &html! { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } },
+            &html! { tbody { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } } },
         ))
         @if round.rules_left_out > 0 { p .dim { "and " (round.rules_left_out) " more rules" } }
     }
@@ -237,16 +278,16 @@ fn rule_row(rule: &Rule, longest: u64, request: &PageRequest, namespace: &str) -
                     "of " a href=(links::offer(namespace, &record.offer)) { (record.offer) }
                 }
             }
-            td { (record.request) }
-            td { (record.limit) }
-            td { @match &record.provider {
+            td data-th="Request" { (record.request) }
+            td data-th="Limit" { (record.limit) }
+            td data-th="Provider" { @match &record.provider {
                 Some(provider) => (provider),
                 None => span .dim { "none" },
             } }
-            td { (outcome(rule)) }
-            td .number { (range(rule)) }
-            td .number { (record.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
-            td { (time(rule, longest)) }
+            td data-th="Outcome" { (outcome(rule)) }
+            td .number data-th="Costs" { (range(rule)) }
+            td .number data-th="Weight" { (record.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
+            td data-th="Time" { (time(rule, longest)) }
         }
         @if let Some(error) = &record.error { tr { td colspan="8" { span .error { (error) } } } }
     }

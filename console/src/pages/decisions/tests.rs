@@ -130,7 +130,7 @@ async fn a_pod_shows_its_matrix() {
     assert_eq!(status, 200);
     for text in [
         "the pod is here",
-        "untolerated taint gpu",
+        "1 node <span class=\"state none\">Kubernetes</span> untolerated taint gpu</summary>",
         "latency/OverLimit",
         "not in the request",
     ] {
@@ -310,4 +310,25 @@ async fn the_list_has_rounds_and_waiting_pods() {
     assert_eq!(waiting["waiting"]["rows"][0]["pod"], "web-0");
     let (status, _) = get(&console, "/decisions?verdict=maybe").await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_pod_that_waits_has_a_sentence() {
+    const WHY: &str = "One node passes; a limit of 31ms would admit <one>.";
+    let mut refused = record();
+    refused["whyPending"] = WHY.into();
+    let shown = "a limit of 31ms would admit &lt;one&gt;.";
+    for (pod, expected) in [(pod(None), true), (pod(Some("n1")), false)] {
+        let console = console(Some((200, &json!([refused]))), Some(pod));
+        let (_, page) = get(&console, PAGE).await;
+        assert_eq!(page.contains(shown), expected, "{page}");
+    }
+    let summary = json!({"namespace": "shop", "pod": "web-0", "uid": "u1", "atUnixMillis": 5,
+        "tookMicros": 1, "nodes": 1, "usable": 0, "offered": 0, "offeredNodes": [],
+        "whyPending": WHY});
+    let console = console(Some((200, &json!([summary]))), None);
+    for uri in ["/decisions", "/decisions?view=waiting", "/"] {
+        let (_, page) = get(&console, uri).await;
+        assert!(page.contains(shown), "{uri}: {page}");
+    }
 }

@@ -9,7 +9,7 @@ use tautline_gpu_slice::report::{
 };
 
 use crate::{
-    draw::{clean, key, state},
+    draw::{cards, cards_of, clean, key, state},
     links,
 };
 
@@ -93,25 +93,25 @@ fn bar_row((name, card, count): (&str, &CardTop, i64), pool: &PoolTop, measured:
     html! {
         tr {
             th scope="row" { (clean(name, MAX_NAME_CHARS)) }
-            td .gpu-bar { (drawing(card, pool.card_memory_bytes)) }
-            td .number { (format::milli(card.held_milli * count)) }
+            td .gpu-bar data-th="Given to pods" { (drawing(card, pool.card_memory_bytes)) }
+            td .number data-th="Given" { (cards(card.held_milli * count)) }
             @if measured {
-                td .number {
+                td .number data-th="Used" {
                     @if let Some(used) = card.used { (used_text(used)) } @else { span .dim { "not reported" } }
                 }
             }
-            td .number { (format::milli(card.free_milli * count)) }
-            td .number {
+            td .number data-th="Free" { (cards(card.free_milli * count)) }
+            td .number data-th="Useless" {
                 @match card.fragmented_milli {
-                    Some(milli) => (format::milli(milli * count)),
+                    Some(milli) => (cards(milli * count)),
                     None => "-",
                 }
             }
-            td {
+            td data-th="Health" {
                 (state(tone, &clean(card.health(), MAX_NAME_CHARS)))
                 @if !card.healthy { span .dim { " lost" } }
             }
-            td .gpu-pods { (pods(card)) }
+            td .gpu-pods data-th="Pods" { (pods(card)) }
         }
     }
 }
@@ -128,7 +128,7 @@ fn pods(card: &CardTop) -> Markup {
             @if i > 0 { ", " }
             @if pod.card_is_guessed { abbr title="The device plugin chose the card; this is a guess" { "~" } }
             a href=(pod_link(pod)) { (pod_name(pod)) }
-            " " (format::milli(pod.milli))
+            " " (cards_of(pod.milli))
             @if let Some(used) = pod.used { span .dim { " uses " (used_text(used)) } }
         }
         @if !more.is_empty() { " and " (more.len()) " more" }
@@ -168,12 +168,12 @@ fn drawing(card: &CardTop, memory: Option<i64>) -> Markup {
             }
             @if !more.is_empty() {
                 rect .gpu-pod x=(percent(start_of_more)) width=(width(start_of_more, more_milli)) height="14" {
-                    title { (more.len()) " more pods " (format::milli(more_milli)) }
+                    title { (more.len()) " more pods, " (cards(more_milli)) }
                 }
             }
             @if fragmented > 0 && card.healthy {
                 rect .gpu-fragment x=(percent(given)) width=(width(given, fragmented)) height="14" {
-                    title { (format::milli(fragmented)) " free, but not usable by the next expected request" }
+                    title { (cards(fragmented)) " useless: free, but not usable by the next expected request" }
                 }
             }
             @if let Some((used, milli)) = used {
@@ -206,7 +206,7 @@ fn legend(measured: bool) -> Markup {
         }
         ul .legend {
             li { (key("gpu-pod c0")) " a pod's part; the colour is its namespace's" }
-            li { (key("gpu-fragment")) " free, but not usable by the next expected request" }
+            li { (key("gpu-fragment")) " useless: free, but not usable by the next expected request" }
             li { (key("gpu-card")) " free" }
             li { (key("gpu-lost")) " lost by a fault" }
             @if measured { li { (key("gpu-used")) " memory in use, below the bar" } }
@@ -258,8 +258,8 @@ pub(super) fn used_text(used: UsedTop) -> String {
 
 fn segment_title(pod: &HolderTop) -> String {
     let used = pod.used.map(|used| format!(", uses {}", used_text(used)));
-    let milli = format::milli(pod.milli);
-    format!("{} {milli}{}", pod_name(pod), used.unwrap_or_default())
+    let cards = cards(pod.milli);
+    format!("{} {cards}{}", pod_name(pod), used.unwrap_or_default())
 }
 
 /// Returns the colour of a pod's namespace by its FNV-1a hash, so that it is the same on all pages.

@@ -12,7 +12,7 @@ use super::bars::{self, MAX_NAME_CHARS};
 use crate::{
     admin::gpu_uses,
     console::quote,
-    draw::{clean, problems},
+    draw::{cards, clean, in_cards, problems},
     inspections::{MAX_WARNINGS, clean_warning},
     links,
     request::{PageError, PageRequest, PageResult},
@@ -161,7 +161,7 @@ fn pods(view: &View<'_>) -> Markup {
             (table(("", ""), &view.pods.rows, &[
                 name("Pod", &|row| html! { a href=(bars::pod_link(row.part)) { (bars::pod_name(row.part)) } }),
                 text("Card", &|row| html! { (clean(&row.cards, MAX_NAME_CHARS)) }),
-                number("Given of each", &|row| html! { (format::milli(row.part.milli)) }),
+                number("Given of each", &|row| html! { (cards(row.part.milli)) }),
                 only_if(view.measured, number("Used now", &|row| html! {
                     @if let Some(used) = row.part.used { (bars::used_text(used)) } @else { span .dim { "not reported" } }
                 })),
@@ -179,7 +179,7 @@ fn fits_table(fits: &[Fits]) -> Markup {
             p .note { "No pod of the cluster requests GPUs, so no request is expected." }
         } @else {
             (table(("", ""), fits, &[
-                name("Request", &|fit| html! { (fit.request) }),
+                name("Request", &|fit| html! { (in_cards(&fit.request)) }),
                 text("Mode", &|fit| html! { (fit.mode) }),
                 number("Still fit", &|fit| html! { (fit.copies) }),
                 text("Why not", &|fit| html! { (fit.why.unwrap_or_default()) }),

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 use tautline_latency::report::{
-    Basis, By, TopReport,
+    Basis, By, TopPair, TopReport,
     units::{age, exact, percent, short},
     words::marked_figure,
 };
@@ -22,19 +22,28 @@ use crate::{
     table::{column, name, number, only_if, table, text},
 };
 
+/// The number of the worst pairs that are not folded.
+const FIRST_WORST_PAIRS: usize = 5;
+
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         (place(view, request))
+        @let named = view.worst.as_ref().is_some_and(|worst| !worst.pairs.is_empty());
+        @if named { (worst_part(view)) }
         @match &view.network {
             Some(network) if network.matrix.is_empty() => (nothing_known(&view.level)),
             Some(network) => (network_part(view, network, request)),
             None => (no_provider(view.error.as_deref())),
         }
-        @if view.network.is_some() {
-            h2 #worst { "The worst pairs under active rules" }
-            @if let Some(error) = &view.worst_error { p .error role="status" { (error) } }
-            @if let Some(report) = &view.worst { (worst(report)) }
-        }
+        @if view.network.is_some() && !named { (worst_part(view)) }
+    }
+}
+
+fn worst_part(view: &View) -> Markup {
+    html! {
+        h2 #worst { "The worst pairs under active rules" }
+        @if let Some(error) = &view.worst_error { p .error role="status" { (error) } }
+        @if let Some(report) = &view.worst { (worst(report)) }
     }
 }
 
@@ -232,8 +241,6 @@ fn no_provider(error: Option<&str>) -> Markup {
 
 /// Renders the pairs that active rules name, the worst first.
 fn worst(report: &TopReport) -> Markup {
-    let figure = |micros: Option<u64>| html! { (micros.map_or("-".to_owned(), short)) };
-    let share = |share: Option<f64>| html! { (share.map_or("-".to_owned(), percent)) };
     html! {
         @if report.pairs.is_empty() {
             p .note {
@@ -241,26 +248,11 @@ fn worst(report: &TopReport) -> Markup {
                 a href="/policies" { "Policies" } " shows the offers."
             }
         } @else {
-            (table(("", ""), &report.pairs, &[
-                text("Compliance", &|pair| badge(&pair.compliance)),
-                name("Pair", &|pair| html! {
-                    a href=(links::pair(&pair.from, &pair.to)) { (pair.from) " – " (pair.to) }
-                }),
-                text("Rule", &|pair| html! { (pair.rule) }),
-                number("RTT", &|pair| match pair.effective.basis {
-                    Basis::Unreachable => html! { "unreachable" },
-                    Basis::Same => html! { "0" },
-                    _ => html! { (marked_figure(pair.effective)) },
-                }),
-                number("Request", &|pair| figure(pair.request_micros)),
-                number("Limit", &|pair| figure(pair.limit_micros)),
-                number("Of the limit", &|pair| share(pair.limit_share)),
-                number("Directions apart", &|pair| share(pair.apart)),
-                number("Last sample", &|pair| match pair.age_micros {
-                    Some(micros) => html! { (age(micros)) " ago" },
-                    None => html! { "-" },
-                }),
-            ]))
+            @let (first, rest) = report.pairs.split_at(report.pairs.len().min(FIRST_WORST_PAIRS));
+            (worst_table(first))
+            @if !rest.is_empty() {
+                details #worst-rest { summary { (rest.len()) " more" } (worst_table(rest)) }
+            }
             p .dim {
                 @if report.named > report.pairs.len() {
                     "The worst " (report.pairs.len()) " of " (report.named) " pairs under active rules. "
@@ -273,4 +265,35 @@ fn worst(report: &TopReport) -> Markup {
             }
         }
     }
+}
+
+fn worst_table(pairs: &[TopPair]) -> Markup {
+    let figure = |micros: Option<u64>| html! { (micros.map_or("-".to_owned(), short)) };
+    let share = |share: Option<f64>| html! { (share.map_or("-".to_owned(), percent)) };
+    table(
+        ("", ""),
+        pairs,
+        &[
+            text("Compliance", &|pair| badge(&pair.compliance)),
+            name("Pair", &|pair| {
+                html! {
+                    a href=(links::pair(&pair.from, &pair.to)) { (pair.from) " – " (pair.to) }
+                }
+            }),
+            text("Rule", &|pair| html! { (pair.rule) }),
+            number("RTT", &|pair| match pair.effective.basis {
+                Basis::Unreachable => html! { "unreachable" },
+                Basis::Same => html! { "0" },
+                _ => html! { (marked_figure(pair.effective)) },
+            }),
+            number("Request", &|pair| figure(pair.request_micros)),
+            number("Limit", &|pair| figure(pair.limit_micros)),
+            number("Of the limit", &|pair| share(pair.limit_share)),
+            number("Directions apart", &|pair| share(pair.apart)),
+            number("Last sample", &|pair| match pair.age_micros {
+                Some(micros) => html! { (age(micros)) " ago" },
+                None => html! { "-" },
+            }),
+        ],
+    )
 }
