@@ -1,15 +1,18 @@
 //! `/` shows the state of the whole cluster, each part with a link to its page.
 
+mod attention;
 mod counts;
 mod feed;
 mod providers;
 
+use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 use tautline_gpu_slice::report::CardSums;
 
 use self::{
+    attention::Attention,
     counts::{Agents, Bindings, Gpu, Part, Waiting},
     feed::Feed,
     providers::Extender,
@@ -24,6 +27,7 @@ use crate::{
 
 #[derive(Debug, Serialize)]
 struct Overview {
+    attention: Attention,
     nodes: usize,
     pods: usize,
     offers: usize,
@@ -45,15 +49,26 @@ impl Overview {
     fn lacks(&self, lists: &[&str]) -> bool {
         self.missing.iter().any(|list| lists.contains(&&**list))
     }
+
+    /// Returns the number of nodes without a latency agent, if agents run at all.
+    fn silent_agents(&self) -> usize {
+        match &self.agents {
+            Part::Known(Agents {
+                agents: Some(agents @ 1..),
+                nodes,
+            }) => nodes.saturating_sub(usize::try_from(*agents).unwrap_or(*nodes)),
+            _ => 0,
+        }
+    }
 }
 
 pub(super) async fn page(request: &PageRequest) -> PageResult {
     let now = Timestamp::now();
-    let view = overview(&request.console, now).await;
+    let view = overview(&request.console, now).await?;
     request.respond("Overview", "doctor", &view, |view| render(view, now))
 }
 
-async fn overview(console: &Console, now: Timestamp) -> Overview {
+async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
     let source = &*console.source;
     let (statuses, summaries, decisions, agents, inspected) = tokio::join!(
         admin::statuses(source),
@@ -66,7 +81,10 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
     let missing = console.readiness.missing();
     let snapshot = console.store.snapshot();
     let bindings = console.bindings.list();
-    Overview {
+    let rounds = summaries.as_deref().unwrap_or_default();
+    let inspected_now = inspected.as_deref().ok();
+    Ok(Overview {
+        attention: Attention::new(&snapshot, &bindings, rounds, inspected_now).await?,
         nodes: snapshot.node_count(),
         pods: snapshot.pod_count(),
         offers: console.offers.list().len(),
@@ -82,15 +100,17 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         feed: Feed::new(summaries, decisions, &bindings, now),
         missing,
         of_manifests: console.of_manifests,
-    }
+    })
 }
 
 fn render(view: &Overview, now: Timestamp) -> Markup {
     html! {
         @if view.offers == 0 && !view.lacks(&[lists::OFFERS]) { (no_offer(view.of_manifests)) }
+        (attention::render(view, now))
+        (feed::render(&view.feed, now))
+        h2 { "Cluster" }
         (tiles(view, now))
         (providers::render(&view.extender, now))
-        (feed::render(&view.feed, now))
     }
 }
 
@@ -111,7 +131,7 @@ fn no_offer(of_manifests: bool) -> Markup {
     }
 }
 
-/// Renders the tiles at the top of the page, one for each part of the cluster.
+/// Renders the tiles, one for each part of the cluster.
 fn tiles(view: &Overview, now: Timestamp) -> Markup {
     html! {
         div .tiles {
@@ -245,7 +265,7 @@ fn cards(gpu: &CardSums) -> Markup {
         ("u-idle", "idle", idle),
         (
             "u-useless",
-            "idle, but useless to the next request",
+            "useless: idle, but not usable by the next expected request",
             useless,
         ),
     ];
@@ -312,7 +332,7 @@ fn counts(view: &Overview) -> Markup {
             li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
         }
     };
-    tile("Cluster", "/policies", &content)
+    tile("Objects", "/policies", &content)
 }
 
 #[cfg(test)]

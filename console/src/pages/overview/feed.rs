@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use maud::{Markup, html};
 use serde::Serialize;
-use tautline_api::ConstraintPolicyBinding;
+use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
@@ -53,15 +53,20 @@ impl Feed {
         let problems = &mut feed.problems;
         let summaries = or_problem(summaries, "rounds: ", problems);
         let decisions = or_problem(decisions, "decisions: ", problems);
-        let rounds = summaries.iter().take(MAX_ENTRIES).map(round);
-        feed.entries.extend(rounds);
+        // Changes for the better never push out those for the worse.
+        let mut rounds: Vec<&Summary> = summaries.iter().collect();
+        rounds.sort_by_key(|r| r.usable > 0);
+        feed.entries
+            .extend(rounds.into_iter().take(MAX_ENTRIES).map(round));
         let actions = decisions.iter().take(MAX_ENTRIES).filter_map(action);
         feed.entries.extend(actions);
         feed.entries
             .extend(newest(bindings).filter_map(|b| changed(b)));
         feed.entries.retain(|e| e.at <= now);
-        feed.entries.sort_by_key(|e| Reverse(e.at));
+        let is_good = |e: &Entry| matches!(e.class, "good" | "none");
+        feed.entries.sort_by_key(|e| (is_good(e), Reverse(e.at)));
         feed.entries.truncate(MAX_ENTRIES);
+        feed.entries.sort_by_key(|e| Reverse(e.at));
         feed
     }
 }
@@ -110,14 +115,18 @@ fn action(decision: &Decision) -> Option<Entry> {
     })
 }
 
-/// Returns the bindings whose compliance has changed last, the newest first, and the worst first if
-/// they changed at the same time.
+/// Returns the bindings whose compliance has changed last: first those that are not compliant, of
+/// these the newest, and the worst first if they changed at the same time.
 fn newest(
     bindings: &[Arc<ConstraintPolicyBinding>],
 ) -> impl Iterator<Item = &Arc<ConstraintPolicyBinding>> {
     let changed = bindings.iter().filter(|b| changed_at(b).is_some());
     let mut all: Vec<_> = changed.collect();
-    let order = |b: &&Arc<ConstraintPolicyBinding>| (Reverse(changed_at(b)), b.compliance().rank());
+    let order = |b: &&Arc<ConstraintPolicyBinding>| {
+        let rank = b.compliance().rank();
+        let is_good = rank > Compliance::Limit.rank();
+        (is_good, Reverse(changed_at(b)), rank)
+    };
     if all.len() > MAX_ENTRIES {
         all.select_nth_unstable_by_key(MAX_ENTRIES - 1, order);
         all.truncate(MAX_ENTRIES);

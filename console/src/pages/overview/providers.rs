@@ -97,7 +97,7 @@ pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
     };
     let all = &extender.providers;
     html! {
-        h2 { "Providers" }
+        h2 #providers { "Providers" }
         @if all.is_empty() {
             p .note { "No policy has a rule, so no provider is needed." }
         } @else {
@@ -112,7 +112,7 @@ pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
                         }
                     }
                 }),
-                text("State", &|provider| { let (tone, text) = state(provider); draw::state(tone, &text) }),
+                text("State", &badge),
                 number("Last call took", &|provider| of_call(provider, &|call| html! { (draw::micros(call.took_micros)) })),
                 number("Deadline", &|provider| of_call(provider, &|call| html! { (draw::micros(call.deadline_micros)) })),
                 text("When", &|provider| of_call(provider, &|call| draw::ago(draw::of_millis(call.at_unix_millis), now))),
@@ -123,6 +123,12 @@ pub(super) fn render(extender: &Part<Extender>, now: Timestamp) -> Markup {
             }
         }
     }
+}
+
+/// Renders the state of a provider with its colour.
+pub(super) fn badge(provider: &Provider) -> Markup {
+    let (tone, text) = state(provider);
+    draw::state(tone, &text)
 }
 
 /// Renders a part of the last call, if there was one.

@@ -175,3 +175,48 @@ async fn overview_of_a_large_cluster_is_small() {
     assert_eq!(status, 200);
     assert!(page.len() < 40_000, "{}", page.len());
 }
+
+#[tokio::test]
+async fn what_needs_attention_comes_first() {
+    let console = console(answers());
+    let binding = |name: &str, compliance: &str, reason: &str| {
+        let detail = json!({"policy": "near", "compliance": compliance, "ruleDetails": [
+            {"rule": "latency", "compliance": compliance, "reason": reason}]});
+        let binding = json!({"apiVersion": "constraint.ciena.com/v1alpha1",
+            "kind": "ConstraintPolicyBinding", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"offer": "web", "targets": {}},
+            "status": {"compliance": compliance, "firstReason": reason, "details": [detail],
+                "lastComplianceChangeTimestamp": "2026-01-02T11:59:00Z"}});
+        Arc::new(serde_json::from_value(binding).unwrap())
+    };
+    let good = (0..40).map(|i| binding(&format!("good-{i}"), "Compliant", "3ms of 20ms"));
+    let bad = [
+        binding("near", "Violation", "21ms > 20ms"),
+        binding("far", "Violation", "31ms > 20ms"),
+        binding("full", "Violation", "no card"),
+        binding("lost", "Error", "no answer"),
+    ];
+    console.bindings.reset(good.chain(bad).collect());
+    let console = Arc::new(console);
+    let view = tests::json(&console, "/").await;
+    let violations = view["attention"]["violations"].as_array().unwrap();
+    let names: Vec<&str> = violations
+        .iter()
+        .map(|v| v["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["lost", "far", "near", "full"]);
+    assert_eq!(violations[1]["percentOfLimit"], 155);
+    let entries = view["feed"]["entries"].as_array().unwrap();
+    for bad in ["shop/near", "shop/far", "shop/full", "shop/lost"] {
+        assert!(entries.iter().any(|e| e["object"] == bad), "{bad}: {view}");
+    }
+    // A pod with scheduling gates waits for its owner.
+    let waiting = view["attention"]["waiting"].as_array().unwrap();
+    let pods: Vec<&str> = waiting.iter().map(|p| p["pod"].as_str().unwrap()).collect();
+    assert_eq!(pods, ["far", "fresh"]);
+    let (_, page) = get(&console, "/").await;
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+    assert!(at("155 % of the limit") < at("class=\"tiles\""));
+    assert!(at("silent agents") < at("class=\"tiles\""));
+    assert!(!page.contains("No binding is in violation"), "{page}");
+}
