@@ -25,7 +25,7 @@
   document.addEventListener("htmx:sendError", () => offline(true));
   document.addEventListener("htmx:beforeSwap", () => offline(false));
 })();
-// A live part that shows itself again keeps the focus and the scrolled tables, and waits while
+// A live part that shows itself again keeps the focus, the scrolled tables and what is unfolded, and waits while
 // something is dragged or text is selected.
 (() => {
   const live = () => document.getElementById("live");
@@ -53,13 +53,15 @@
       link: active && active.getAttribute("href"),
       table: scrolled().indexOf(active),
       left: scrolled().map((table) => table.scrollLeft),
+      open: [...live().querySelectorAll("details[open]")].map((details) => details.id),
       caret: active && active.matches("input[type=search], input[type=text], input:not([type])") && [active.selectionStart, active.selectionEnd],
     };
   });
   document.addEventListener("htmx:afterSwap", () => {
     if (!kept || !live()) return;
-    const { active, link, table, left, caret } = kept;
+    const { active, link, table, left, caret, open } = kept;
     kept = null;
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     scrolled().forEach((table, i) => { table.scrollLeft = left[i] || 0; });
     const links = [...live().querySelectorAll("a")];
     // A preserved field is the same element.
@@ -82,4 +84,22 @@
   document.addEventListener("DOMContentLoaded", mark);
   document.addEventListener("htmx:afterSwap", mark);
   window.addEventListener("resize", mark);
+})();
+// A search field of a page hides the rows that lack its text while the user writes.
+(() => {
+  const filter = () => {
+    const form = document.querySelector("#live form.filter:has(input[type=search])");
+    if (!form) return;
+    // The rows of the page fit what the server was asked for.
+    const { value, defaultValue } = form.querySelector("input[type=search]");
+    const words = value === defaultValue ? "" : value.trim().toLowerCase();
+    for (const body of document.querySelectorAll(form.id === "gpu-filter" ? "table.gpu tbody" : "#live tbody")) {
+      const group = body.querySelector("tr.group, tr.gpu-node");
+      const rows = [...body.rows].filter((row) => row !== group);
+      for (const row of rows) row.hidden = !`${group?.textContent} ${row.textContent}`.toLowerCase().includes(words);
+      body.hidden = rows.every((row) => row.hidden);
+    }
+  };
+  document.addEventListener("input", (event) => { if (event.target.matches("form.filter input[type=search]")) filter(); });
+  document.addEventListener("htmx:afterSwap", filter);
 })();

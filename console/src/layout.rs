@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, html};
 use tautline_core::text;
 
-use crate::Console;
+use crate::{Console, pages::search};
 
 /// The paths and names of the sections, in the order of the navigation.
 const SECTIONS: [(&str, &str); 6] = [
@@ -57,6 +57,10 @@ pub(crate) fn document(
                         @for (path, name) in SECTIONS {
                             a href=(path) aria-current=[is_current(path).then_some("page")] { (name) }
                         }
+                    }
+                    a .find href="/search" { "Search" }
+                    form .find role="search" method="get" action="/search" {
+                        input type="search" name=(search::FIELD) placeholder="pod, node or offer" aria-label="Search pods, nodes and offers";
                     }
                     span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
                     button #theme type="button" aria-label="Change between dark and light" { "◐" }

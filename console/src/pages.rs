@@ -6,6 +6,7 @@ mod gpu;
 mod latency;
 mod overview;
 mod policies;
+pub(crate) mod search;
 
 pub use self::latency::picture::picture as latency_picture;
 
@@ -44,6 +45,7 @@ async fn page(request: &PageRequest) -> PageResult {
         ["latency"] => latency::page(request).await,
         ["latency", "pair", from, to] => latency::pair::page(request, from, to).await,
         ["policies"] => policies::page(request),
+        ["search"] => search::page(request),
         _ => Err(PageError::absent(format!(
             "there is no page {}",
             request.path

@@ -8,6 +8,7 @@ import { hostile } from "./hostile.mjs";
 import { keyboard } from "./keyboard.mjs";
 import { writeLargeCluster } from "./large.mjs";
 import { live } from "./live.mjs";
+import { filter, phone } from "./phone.mjs";
 import { refusals } from "./refusals.mjs";
 import { Server, until } from "./servers.mjs";
 import { tabs } from "./tabs.mjs";
@@ -60,6 +61,9 @@ try {
   const faults = await start("faults", ["ui", ...examples, "--provider-namespaces", "*"]);
   await settled(faults, 6);
   await check("a new user finds what is wrong", () => walkthrough(browser, faults, process.env.DOCS));
+
+  await check("a phone shows cards", () => phone(browser, faults));
+  await check("tables are filtered while one types", () => filter(browser, faults));
 
   const odd = await start("hostile", ["ui", "-f", join(folder, "../hostile")]);
   await settled(odd, 1);

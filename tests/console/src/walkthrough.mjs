@@ -47,13 +47,14 @@ export async function walkthrough(browser, { url }, folder) {
   const walk = new Walk(tab, folder);
   try {
     await tab.visit(url);
-    await walk.expect("the overview", "Violation", "Pods without a node");
+    const why = "the nearest of the others, north-3, is 900us away, the limit of latency is 100us; a limit of 900us would admit one";
+    await walk.expect("the overview", "Violation", "times the limit", why, "Pods without a node");
     await walk.picture("overview");
 
     // Why does a pod wait?
     await walk.click("Pods without a node");
     await walk.click("/decisions/vision/tracker-0");
-    await walk.expect("why a pod waits", "0 of 4 nodes usable", "latency/OverLimit", "900us to north-1 > 100us", "insufficient nvidia.com/gpu-shared");
+    await walk.expect("why a pod waits", why, "0 of 4 nodes usable", "latency/OverLimit", "900us to north-1 > 100us", "insufficient nvidia.com/gpu-shared");
     await walk.picture("decision", "Nodes and rules");
 
     // Which card is wasted?
