@@ -78,9 +78,6 @@ pub struct Placement {
     /// The nodes that filter returned.
     #[serde(skip)]
     pub returned: Vec<String>,
-    /// The annotations that the provider of GPUs writes on the pod.
-    #[serde(skip)]
-    pub reserved: BTreeMap<String, String>,
     /// The extender's record; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
@@ -286,11 +283,10 @@ impl LocalScheduler {
                 choose(&scored.collect::<Vec<_>>())
             }
         };
-        let mut reserved = BTreeMap::new();
         if let Some(node) = &node {
-            reserved = self.reserve(&known, node).await?;
+            let reserved = self.reserve(&known, node).await?;
             let annotations = pod.metadata.annotations.get_or_insert_default();
-            annotations.extend(reserved.clone());
+            annotations.extend(reserved);
             let mut bound = convert::pod(pod);
             bound.node = Some(node.as_str().into());
             self.store.apply(Object::Pod(bound));
@@ -302,7 +298,6 @@ impl LocalScheduler {
             node,
             misfits,
             returned: usable,
-            reserved,
             ..Placement::default()
         })
     }

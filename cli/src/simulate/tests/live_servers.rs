@@ -76,7 +76,8 @@ async fn arrive(
         let choose = |scores: &[_]| best(scores, &mut chooser);
         let placement = local.cycle(&mut pod, choose).await?;
         if let Some(node) = &placement.node {
-            let text = placement.reserved.get(DEVICES_ANNOTATION);
+            let annotations = pod.metadata.annotations.as_ref();
+            let text = annotations.and_then(|all| all.get(DEVICES_ANNOTATION));
             let card = text.map_or(Ok(Vec::new()), |text| cards(text))?;
             let index = trace_objects::index(node).context("a node of another name")?;
             let placed = cluster

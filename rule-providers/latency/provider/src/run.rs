@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::{
