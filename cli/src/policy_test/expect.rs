@@ -231,7 +231,6 @@ mod tests {
                 reason: "insufficient cpu".into(),
             }],
             returned: vec!["a".into()],
-            reserved: BTreeMap::new(),
             gates: Vec::new(),
             not_considered: Vec::new(),
             round: Some(serde_json::from_value(round).unwrap()),
