@@ -66,7 +66,7 @@ fn spread_and_host_ports_count_the_pods_before() {
     let found = lines(&[], &[port.clone(), port.clone(), port]);
     assert_eq!(found[..2], placed);
     let message = "0/2 nodes are available: 2 no free host port 80/TCP.";
-    let why = "Kubernetes' own rules exclude both nodes: two by no free host port 80/TCP.";
+    let why = "Kubernetes' own rules exclude both nodes: no free host port 80/TCP.";
     assert_eq!(found[2..], ["pod shop/p2 stays pending", why, message]);
 }
 
@@ -159,6 +159,8 @@ fn runtime_class_completes_the_pods_of_templates() {
         of("2501m", json!({})),
         [
             "pod shop/d-0 stays pending",
+            "Kubernetes' own rules exclude all three nodes: insufficient cpu on two, \
+             node affinity or selector does not match on one.",
             "0/3 nodes are available: 2 insufficient cpu, 1 node affinity or selector does not match."
         ]
     );
@@ -192,6 +194,7 @@ fn limit_range_completes_and_refuses_the_pods_of_templates() {
             "pod shop/d-0 goes to a1",
             "pod shop/d-1 goes to b1",
             "pod shop/d-2 stays pending",
+            "Kubernetes' own rules exclude both nodes: insufficient cpu.",
             "0/2 nodes are available: 2 insufficient cpu."
         ]
     );

@@ -49,7 +49,7 @@ impl Measured {
         let percent = self.percent_of_limit;
         let class = match percent {
             ..=80 => "good",
-            ..=100 => "near",
+            81..=100 => "near",
             _ => "bad",
         };
         let text = match percent {

@@ -159,21 +159,21 @@ pub fn by_kubernetes<'a>(
     if reasons.iter().map(|(_, count)| count).sum::<usize>() < nodes {
         return None;
     }
-    let by = |(reason, count): &(String, usize)| format!("{} by {reason}", spelled(*count));
-    let by = reasons.iter().take(MAX_REASONS).map(by);
-    let by = by.collect::<Vec<_>>().join(", ");
-    Some(match nodes {
-        0 => "There are no nodes.".to_owned(),
-        1 => format!(
-            "Kubernetes' own rules exclude the only node: {}.",
-            reasons.first().map_or("", |(reason, _)| reason)
-        ),
-        2 => format!("Kubernetes' own rules exclude both nodes: {by}."),
-        _ => format!(
-            "Kubernetes' own rules exclude all {} nodes: {by}.",
-            spelled(nodes)
-        ),
-    })
+    let on = |(reason, count): &(String, usize)| format!("{reason} on {}", spelled(*count));
+    let reasons = match reasons.as_slice() {
+        [] => return Some("There are no nodes.".to_owned()),
+        [(only, _)] => only.clone(),
+        several => {
+            let first = several.iter().take(MAX_REASONS).map(on);
+            first.collect::<Vec<_>>().join(", ")
+        }
+    };
+    let which = match nodes {
+        1 => "the only node".to_owned(),
+        2 => "both nodes".to_owned(),
+        _ => format!("all {} nodes", spelled(nodes)),
+    };
+    Some(format!("Kubernetes' own rules exclude {which}: {reasons}."))
 }
 
 /// Returns the number of equal texts, the most frequent first.
@@ -335,8 +335,8 @@ mod tests {
         let taint = "untolerated taint gpu";
         assert_eq!(
             by_kubernetes(3, [cpu, taint, cpu]).unwrap(),
-            "Kubernetes' own rules exclude all three nodes: two by insufficient cpu, one by \
-             untolerated taint gpu."
+            "Kubernetes' own rules exclude all three nodes: insufficient cpu on two, \
+             untolerated taint gpu on one."
         );
         assert_eq!(
             by_kubernetes(1, [cpu]).unwrap(),
