@@ -40,15 +40,16 @@ struct View {
     bindings: Window<Row>,
 }
 
-#[derive(Serialize)]
-struct Row {
-    namespace: String,
-    name: String,
+/// A binding of a list.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub namespace: String,
+    pub name: String,
     offer: String,
-    compliance: Compliance,
-    reason: String,
+    pub compliance: Compliance,
+    pub reason: String,
     #[serde(flatten)]
-    measured: Option<Measured>,
+    pub measured: Option<Measured>,
     targets: Vec<String>,
     /// The time of the last change of the compliance.
     since: Option<Timestamp>,
@@ -163,7 +164,7 @@ fn by_offer(bindings: Vec<&Arc<ConstraintPolicyBinding>>) -> Vec<&Arc<Constraint
     keyed.into_iter().map(|(.., binding)| binding).collect()
 }
 
-fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
+pub(super) fn row(binding: &ConstraintPolicyBinding, now: Timestamp) -> Row {
     let namespace = binding.namespace().unwrap_or_default();
     let status = binding.status.as_ref();
     let since = status.and_then(|s| s.last_compliance_change_timestamp.as_ref());

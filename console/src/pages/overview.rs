@@ -84,7 +84,7 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
     let rounds = summaries.as_deref().unwrap_or_default();
     let inspected_now = inspected.as_deref().ok();
     Ok(Overview {
-        attention: Attention::new(&snapshot, &bindings, rounds, inspected_now).await?,
+        attention: Attention::new(&snapshot, &bindings, rounds, inspected_now, now).await?,
         nodes: snapshot.node_count(),
         pods: snapshot.pod_count(),
         offers: console.offers.list().len(),

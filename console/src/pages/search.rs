@@ -3,10 +3,9 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::decisions::waits;
 use crate::{
     console::lists,
-    draw::{clean, not_known, state},
+    draw::{clean, not_known},
     form, links,
     request::{PageRequest, PageResult},
 };
@@ -20,128 +19,96 @@ const MAX_NAME_CHARS: usize = 260;
 #[derive(Debug, Serialize)]
 struct View {
     text: String,
-    nodes: Found,
-    offers: Found,
-    pods: Found,
+    kinds: [Found; 3],
 }
 
 /// The objects of one kind whose names contain the text.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Found {
-    rows: Vec<Row>,
+    kind: &'static str,
     total: usize,
+    rows: Vec<Row>,
 }
 
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// The node of a pod; absent for a pod that waits, and for other kinds.
-    node: Option<String>,
-    waits: bool,
-    #[serde(skip)]
     link: String,
 }
 
 impl Found {
-    /// Adds an object if the text is a part of its name. `row` is called for the shown ones only.
-    fn add(&mut self, text: &str, name: &str, row: impl FnOnce(String) -> Row) {
-        if !text.is_empty() && name.to_lowercase().contains(text) {
-            self.total += 1;
-            if self.rows.len() < MAX_FOUND {
-                self.rows.push(row(clean(name, MAX_NAME_CHARS)));
-            }
+    fn new<T>(
+        (kind, text): (&'static str, &str),
+        all: impl Iterator<Item = T>,
+        name: impl Fn(&T) -> String,
+        link: impl Fn(&T) -> String,
+    ) -> Self {
+        let named = all.map(|object| (name(&object), object));
+        let fits = |name: &str| !text.is_empty() && name.to_lowercase().contains(text);
+        let mut found: Vec<(String, T)> = named.filter(|(name, _)| fits(name)).collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let rows = found.iter().take(MAX_FOUND).map(|(name, object)| Row {
+            name: clean(name, MAX_NAME_CHARS),
+            link: link(object),
+        });
+        Self {
+            kind,
+            total: found.len(),
+            rows: rows.collect(),
         }
-    }
-
-    fn sorted(mut self) -> Self {
-        self.rows.sort_by(|a, b| a.name.cmp(&b.name));
-        self
     }
 }
 
 pub(super) fn page(request: &PageRequest) -> PageResult {
-    let text = request
-        .field(FIELD)
-        .unwrap_or_default()
-        .trim()
-        .to_lowercase();
+    let text = request.field(FIELD).unwrap_or_default();
+    let text = text.trim().to_lowercase();
     let snapshot = request.console.store.snapshot();
-    let (mut pods, mut nodes, mut offers) = (Found::default(), Found::default(), Found::default());
-    for pod in snapshot.pods() {
-        pods.add(&text, &format!("{}/{}", pod.namespace, pod.name), |name| {
-            Row {
-                name,
-                node: pod.node.as_deref().map(str::to_owned),
-                waits: waits(pod),
-                link: links::pod(&pod.namespace, &pod.name),
-            }
-        });
-    }
-    for node in snapshot.nodes() {
-        nodes.add(&text, &node.name, |name| Row {
-            name,
-            node: None,
-            waits: false,
-            link: links::latency(&node.name),
-        });
-    }
-    for entry in snapshot.offers() {
-        let offer = &entry.offer;
-        offers.add(
-            &text,
-            &format!("{}/{}", offer.namespace, offer.name),
-            |name| Row {
-                name,
-                node: None,
-                waits: false,
-                link: links::offer(&offer.namespace, &offer.name),
-            },
-        );
-    }
-    let view = View {
-        text,
-        nodes: nodes.sorted(),
-        offers: offers.sorted(),
-        pods: pods.sorted(),
-    };
+    let offers = snapshot.offers().map(|entry| &entry.offer);
+    let kinds = [
+        Found::new(
+            ("Nodes", &text),
+            snapshot.nodes(),
+            |node| node.name.to_string(),
+            |node| links::latency(&node.name),
+        ),
+        Found::new(
+            ("Offers", &text),
+            offers,
+            |offer| format!("{}/{}", offer.namespace, offer.name),
+            |offer| links::offer(&offer.namespace, &offer.name),
+        ),
+        Found::new(
+            ("Pods", &text),
+            snapshot.pods(),
+            |pod| format!("{}/{}", pod.namespace, pod.name),
+            |pod| links::pod(&pod.namespace, &pod.name),
+        ),
+    ];
+    let view = View { text, kinds };
     request.respond("Search", "get offers -A", &view, |view| {
         render(view, request)
     })
 }
 
 fn render(view: &View, request: &PageRequest) -> Markup {
-    let kinds = [
-        ("Nodes", &view.nodes),
-        ("Offers", &view.offers),
-        ("Pods", &view.pods),
-    ];
+    let field = form::search(
+        "A part of the name of a pod, a node or an offer",
+        FIELD,
+        request.field(FIELD),
+    );
     html! {
-        (form::filter("search", "/search", &form::search("A part of the name of a pod, a node or an offer", FIELD, request.field(FIELD))))
+        (form::filter("search", "/search", &field))
         @if view.text.is_empty() {
             p .note { "Write a part of a name, such as " code { "web-0" } " or " code { "shop/" } "." }
-        } @else if kinds.iter().all(|(_, found)| found.total == 0) {
+        } @else if view.kinds.iter().all(|found| found.total == 0) {
             @if request.console.lacks(&[lists::PODS, lists::NODES, lists::OFFERS]) { (not_known()) }
             @else { p .note { "No pod, node or offer has " code { (clean(&view.text, MAX_NAME_CHARS)) } " in its name." } }
         }
-        @for (kind, found) in kinds {
-            @if found.total > 0 { (list(kind, found)) }
+        @for found in view.kinds.iter().filter(|found| found.total > 0) {
+            h2 { (found.kind) " " span .dim { (found.total) } }
+            ul .found { @for row in &found.rows { li { a href=(row.link) { (row.name) } } } }
+            @if found.total > found.rows.len() { p .dim { "and " (found.total - found.rows.len()) " more; write more of the name" } }
         }
-    }
-}
-
-fn list(kind: &str, found: &Found) -> Markup {
-    html! {
-        h2 { (kind) " " span .dim { (found.total) } }
-        ul .found {
-            @for row in &found.rows {
-                li {
-                    a href=(row.link) { (row.name) }
-                    @if let Some(node) = &row.node { span .dim { " on " (clean(node, MAX_NAME_CHARS)) } }
-                    @if row.waits { " " (state("near", "waits")) }
-                }
-            }
-        }
-        @if found.total > found.rows.len() { p .dim { "and " (found.total - found.rows.len()) " more; write more of the name" } }
     }
 }
 
@@ -168,9 +135,9 @@ spec: {targets: [{kind: Pod, labelSelector: {matchLabels: {app: web}}}], policie
     async fn names_of_all_kinds_are_found() {
         let console = Arc::new(tests::console(MANIFEST, FakeSource::default()));
         let view = tests::json(&console, "/search?find=%20WEB").await;
-        let totals = ["nodes", "offers", "pods"].map(|kind| view[kind]["total"].as_u64());
+        let totals = [0, 1, 2].map(|kind| view["kinds"][kind]["total"].as_u64());
         assert_eq!(totals, [Some(1), Some(1), Some(1)], "{view}");
-        assert_eq!(view["pods"]["rows"][0]["node"], "web-node");
+        assert_eq!(view["kinds"][2]["rows"][0]["name"], "shop/web-0");
         let (_, page) = get(&console, "/search?find=shop%2F").await;
         for link in ["/decisions/shop/db-0", "/decisions/shop/web-0", "name=web"] {
             assert!(page.contains(link), "{link}: {page}");

@@ -41,27 +41,19 @@ impl<'a> PendingRule<'a> {
         Some(CostDetail { code, ..detail })
     }
 
-    fn is_missing(&self) -> bool {
-        matches!(self.outcome, RuleOutcome::Unavailable { reject: true, .. })
-    }
-
-    fn missing_text(&self) -> String {
-        let error = self.error.unwrap_or_default();
-        match self.outcome {
-            RuleOutcome::Unavailable { code, .. } if *code == code::POLICY_MISSING => {
-                format!("No node is usable: {error}.")
-            }
-            RuleOutcome::Unavailable { code, .. } if error.is_empty() => {
-                format!(
-                    "Rule {} has no answer, so no node is usable: {code}.",
-                    self.rule
-                )
-            }
+    /// Returns the sentence for a rule whose missing answer excludes all nodes.
+    fn no_answer(&self) -> Option<String> {
+        let RuleOutcome::Unavailable { code, reject: true } = self.outcome else {
+            return None;
+        };
+        let error = self.error.unwrap_or(code);
+        Some(match *code {
+            code::POLICY_MISSING => format!("No node is usable: {error}."),
             _ => format!(
                 "Rule {} has no answer, so no node is usable: {error}.",
                 self.rule
             ),
-        }
+        })
     }
 }
 
@@ -73,8 +65,8 @@ pub fn by_rules<'n>(
     name: impl Fn(usize) -> &'n str,
     rules: &[PendingRule<'_>],
 ) -> Option<String> {
-    if let Some(missing) = rules.iter().find(|rule| rule.is_missing()) {
-        return Some(missing.missing_text());
+    if let Some(sentence) = rules.iter().find_map(PendingRule::no_answer) {
+        return Some(sentence);
     }
     let refusals = |at: usize| {
         let all = rules.iter().enumerate();
@@ -90,13 +82,11 @@ pub fn by_rules<'n>(
             _ => {}
         }
     }
-    let verb = if nodes == 1 {
-        "node passes"
-    } else {
-        "nodes pass"
-    };
-    let start = format!("{} {verb} Kubernetes' own rules", spelled(nodes));
-    let start = capitalized(&start);
+    let plural = if nodes == 1 { "" } else { "s" };
+    let start = format!(
+        "Kubernetes' own rules admit {} node{plural}",
+        spelled(nodes)
+    );
     let named =
         |(i, refusal): (usize, CostDetail<'_>)| format!("{}/{}", rules[i].rule, refusal.code);
     let main = (0..rules.len()).max_by_key(|i| (alone[*i], Reverse(*i)));
@@ -134,11 +124,10 @@ pub fn by_rules<'n>(
         true => ("", String::new()),
         false => (" of the others", format!("; {}", refused(others))),
     };
-    let (of_rule, rule, best) = (rules[main].rule, rules.len() > 1, name(best));
-    let rule = if rule {
-        format!(" of {of_rule}")
-    } else {
-        String::new()
+    let (of_rule, best) = (rules[main].rule, name(best));
+    let rule = match rules {
+        [_] => String::new(),
+        _ => format!(" of {of_rule}"),
     };
     let place = match of_rule {
         "latency" => format!("the nearest{of_others}, {best}, is {text} away"),
@@ -208,12 +197,6 @@ fn spelled(number: usize) -> String {
         .map_or_else(|| number.to_string(), |word| (*word).to_owned())
 }
 
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,19 +239,19 @@ mod tests {
         ]);
         assert_eq!(
             sentence(4, &[("latency", &far, None)]),
-            "Four nodes pass Kubernetes' own rules; the nearest, n2, is 900us away, the limit is 100us; \
+            "Kubernetes' own rules admit four nodes; the nearest, n2, is 900us away, the limit is 100us; \
              a limit of 900us would admit two."
         );
         let gpu = costs(&[("", ""), ("WrongModel", "T4"), ("", ""), ("", "")]);
         assert_eq!(
             sentence(4, &[("latency", &far, None), ("gpu-slice", &gpu, None)]),
-            "Four nodes pass Kubernetes' own rules; gpu-slice/WrongModel refuses one; the nearest of \
+            "Kubernetes' own rules admit four nodes; gpu-slice/WrongModel refuses one; the nearest of \
              the others, n3, is 0.9ms away, the limit of latency is 100us; a limit of 0.9ms would admit one."
         );
         let jitter = costs(&[("OverLimit", "3.001ms of jitter to n9 > 3ms")]);
         assert_eq!(
             sentence(1, &[("jitter", &jitter, None)]),
-            "One node passes Kubernetes' own rules; the least is 3.001ms, of n1, the limit is 3ms; \
+            "Kubernetes' own rules admit one node; the least is 3.001ms, of n1, the limit is 3ms; \
              a limit of 3.001ms would admit one."
         );
     }
@@ -279,13 +262,13 @@ mod tests {
         let full = costs(&[("", ""), ("", ""), ("GpuFull", "card 0 lacks 250m")]);
         assert_eq!(
             sentence(3, &[("latency", &hidden, None), ("gpu-slice", &full, None)]),
-            "Three nodes pass Kubernetes' own rules; latency/OverLimit refuses two, gpu-slice/GpuFull one, \
+            "Kubernetes' own rules admit three nodes; latency/OverLimit refuses two, gpu-slice/GpuFull one, \
              such as n2: far > near."
         );
         let lacking = RuleOutcome::Costs(Costs::new(1));
         assert_eq!(
             sentence(1, &[("carbon", &lacking, None)]),
-            "One node passes Kubernetes' own rules; carbon/NoCost refuses one."
+            "Kubernetes' own rules admit one node; carbon/NoCost refuses one."
         );
     }
 
@@ -295,7 +278,7 @@ mod tests {
         let full = costs(&[("GpuFull", "x"), ("GpuFull", "x")]);
         assert_eq!(
             sentence(2, &[("latency", &far, None), ("gpu-slice", &full, None)]),
-            "Two nodes pass Kubernetes' own rules; more than one rule refuses each: \
+            "Kubernetes' own rules admit two nodes; more than one rule refuses each: \
              gpu-slice/GpuFull refuses two, latency/OverLimit two."
         );
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use maud::{Markup, html};
 use serde::Serialize;
 use tautline_api::{ConstraintPolicyBinding, constraint::Compliance, display::age};
@@ -14,10 +13,13 @@ use tautline_scheduler_extender::explain::Summary;
 use super::{Overview, counts::Part, providers};
 use crate::{
     draw::{badge, clean, state},
-    figures::{self, Measured},
+    figures,
     inspections::Inspected,
     links,
-    pages::decisions::{Sentences, causes, waits},
+    pages::{
+        bindings::{Row, row},
+        decisions::{Sentences, causes, waits},
+    },
 };
 
 const MAX_BINDINGS: usize = 8;
@@ -29,7 +31,7 @@ const MAX_TEXT_CHARS: usize = 200;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Attention {
     /// The bindings that are not within their limits, the greatest excess first.
-    violations: Vec<Violation>,
+    violations: Vec<Row>,
     violations_total: usize,
     /// The pods without a node, those that a rule rejected and the oldest first.
     waiting: Vec<WaitingPod>,
@@ -38,16 +40,6 @@ pub(super) struct Attention {
     /// The nodes with cards that are lost by a fault.
     lost_cards: Vec<LostCards>,
     lost_cards_total: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Violation {
-    namespace: String,
-    name: String,
-    compliance: Compliance,
-    reason: String,
-    #[serde(flatten)]
-    measured: Option<Measured>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +63,7 @@ impl Attention {
         bindings: &[Arc<ConstraintPolicyBinding>],
         rounds: &[Summary],
         inspected: Option<&Inspected>,
+        now: Timestamp,
     ) -> Result<Self> {
         let is_bad =
             |b: &ConstraintPolicyBinding| b.compliance().rank() <= Compliance::Violation.rank();
@@ -85,15 +78,15 @@ impl Attention {
         let sentences = Sentences::new(rounds);
         let snapshot = Arc::clone(snapshot);
         let waiting = tokio::task::spawn_blocking(move || {
-            let row = |pod: &Arc<Pod>| WaitingPod::new(pod, &sentences, &snapshot);
-            pods.iter().map(row).collect()
+            let waiting = |pod: &Arc<Pod>| WaitingPod::new(pod, &sentences, &snapshot);
+            pods.iter().map(waiting).collect()
         });
         let lost: Vec<LostCards> = inspected.map(lost_cards).unwrap_or_default();
         Ok(Self {
             violations: bad
                 .into_iter()
                 .take(MAX_BINDINGS)
-                .map(|b| violation(b))
+                .map(|b| row(b, now))
                 .collect(),
             violations_total,
             waiting: waiting
@@ -108,17 +101,6 @@ impl Attention {
 
 fn is_gated(pod: &Pod) -> bool {
     matches!(causes(pod), ([], true))
-}
-
-fn violation(binding: &ConstraintPolicyBinding) -> Violation {
-    let reason = binding.status.as_ref().map_or("", |s| &s.first_reason);
-    Violation {
-        namespace: binding.namespace().unwrap_or_default(),
-        name: binding.name_any(),
-        compliance: binding.compliance(),
-        reason: clean(reason, MAX_TEXT_CHARS),
-        measured: figures::worst(binding),
-    }
 }
 
 fn lost_cards(inspected: &Inspected) -> Vec<LostCards> {
@@ -211,14 +193,12 @@ fn more(total: usize, shown: usize, what: &str, link: &str) -> Markup {
     }
 }
 
-fn violation_line(violation: &Violation) -> Markup {
+fn violation_line(violation: &Row) -> Markup {
     html! {
         li {
             (badge(violation.compliance.name()))
             span {
-                a href=(links::binding(&violation.namespace, &violation.name)) {
-                    (clean(&violation.namespace, 130)) "/" wbr; (clean(&violation.name, 130))
-                }
+                a href=(links::binding(&violation.namespace, &violation.name)) { (violation.namespace) "/" wbr; (violation.name) }
                 " " (violation.reason) " "
                 @if let Some(measured) = &violation.measured { (measured.bar()) }
             }
