@@ -19,7 +19,7 @@ const MAX_PROBLEM_CHARS: usize = 1000;
 
 /// The configuration of htmx, which must not write styles or evaluate text: the content security
 /// policy forbids both.
-const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
+const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true,"attributesToSettle":["class"]}"#;
 
 /// Renders the page with the title and the address `here`; `console.js` refreshes its content if
 /// `is_live`.
