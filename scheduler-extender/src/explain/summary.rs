@@ -13,8 +13,9 @@ use crate::plans::{PodPlan, reason_counts};
 pub(super) const MAX_PODS: usize = 500;
 /// The maximum number of rounds behind a list; many may be of one pod.
 pub(super) const MAX_ROUNDS: usize = 4096;
-/// The maximum number of pods with a sentence, which looks at all their nodes.
-const MAX_SENTENCES: usize = 50;
+/// The number of nodes after which no further pod gets a sentence, which looks at all its nodes:
+/// requests of kube-scheduler wait meanwhile.
+const MAX_NODES_IN_SENTENCES: usize = 20_000;
 /// The maximum number of names of returned nodes in a summary.
 const MAX_NODES: usize = 4;
 
@@ -43,21 +44,22 @@ pub struct Summary {
     /// The reason of most nodes, as `rule/Code`; absent if a node is usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The reason as a sentence, of the newest 50 pods without a usable node.
+    /// The reason as a sentence, of the newest pods without a usable node, until their requests
+    /// have 20,000 nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_pending: Option<String>,
 }
 
 /// Summarizes the newest round of each pod.
 pub(super) fn summaries(newest_first: &[Arc<PodPlan>]) -> Vec<Summary> {
-    let (mut seen, mut all, mut sentences) = (HashSet::new(), Vec::new(), 0);
+    let (mut seen, mut all, mut nodes) = (HashSet::new(), Vec::new(), 0);
     for plan in newest_first {
         let is_new = seen.insert((&*plan.subject.namespace, &*plan.subject.name));
         if is_new && all.len() < MAX_PODS {
             let mut summary = summary(plan);
-            if summary.usable == 0 && sentences < MAX_SENTENCES {
+            if summary.usable == 0 && nodes < MAX_NODES_IN_SENTENCES {
                 summary.why_pending = why_pending(plan);
-                sentences += 1;
+                nodes += summary.nodes;
             }
             all.push(summary);
         }
