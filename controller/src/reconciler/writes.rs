@@ -167,7 +167,7 @@ impl BindingReconciler {
         };
         let default = ConstraintPolicyOfferStatus::default();
         let before = state.written.as_ref().unwrap_or(&default);
-        // If the present offer cannot be read, it is that of the version before.
+        // Of an offer that cannot be read, this is the generation of its last readable version.
         let generation = entry.map_or(0, |e| e.offer.generation);
         let status = offer_status::status(name, generation, &summary, condition, before, now.unix);
         if state.written.as_ref() == Some(&status) {

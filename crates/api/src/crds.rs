@@ -1,4 +1,4 @@
-//! The CRDs of all kinds, as committed in `deploy/crds/`, and JSON Schemas made of them.
+//! Generates the CRDs of all kinds (`deploy/crds/`), and from them JSON Schemas (`deploy/schemas/`).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

@@ -11,6 +11,7 @@ use crate::{
 
 /// The maximum number of reasons in a sentence.
 const MAX_REASONS: usize = 4;
+/// The maximum length of a provider's text in a sentence.
 const MAX_DETAIL_CHARS: usize = 160;
 
 /// A rule of a waiting pod, with its result.
@@ -116,13 +117,13 @@ pub fn by_rules<'n>(
         let example = example.unwrap_or_default();
         return Some(format!("{start}; {}{example}.", refused(reasons)));
     };
-    let admitted = alone().filter_map(figure);
-    let admitted = admitted.filter(|(_, f)| f.value == figure_of_best.value);
-    let admitted = spelled(admitted.count());
+    let is_best = |(_, figure): &(usize, Figure<'_>)| figure.value == figure_of_best.value;
+    let admitted = spelled(alone().filter_map(figure).filter(is_best).count());
     let (text, limit) = (figure_of_best.text, figure_of_best.limit_text);
-    let (of_others, refused) = match others.is_empty() {
-        true => ("", String::new()),
-        false => (" of the others", format!("; {}", refused(others))),
+    let (of_others, refused) = if others.is_empty() {
+        ("", String::new())
+    } else {
+        (" of the others", format!("; {}", refused(others)))
     };
     let (of_rule, best) = (rules[main].rule, name(best));
     let rule = match rules {

@@ -1,4 +1,4 @@
-//! What Unix has and other systems do not: SIGTERM, and a limit of open files.
+//! Handles SIGTERM and the limit of open files, which only Unix has.
 
 use std::io;
 
@@ -28,6 +28,7 @@ pub(crate) fn raise_open_files() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
+/// Returns whether a call failed because too many files are open.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::EMFILE | Errno::ENFILE))

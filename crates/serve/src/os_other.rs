@@ -1,4 +1,4 @@
-//! The same as `os.rs` for systems without SIGTERM and without a limit of open files.
+//! Stands in for `os.rs` on systems that have neither SIGTERM nor a limit of open files.
 
 use std::io;
 

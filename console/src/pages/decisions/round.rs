@@ -176,7 +176,7 @@ fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<usize> {
     all.filter(is_shown).collect()
 }
 
-/// Returns the nodes of each reason, that of most nodes first.
+/// Groups the excluded nodes by their reason. The reason with the most nodes is first.
 fn excluded_nodes(excluded: &[Excluded]) -> Vec<ExcludedNodes> {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in excluded {

@@ -22,10 +22,12 @@ use crate::{
     },
 };
 
+/// The maximum number of lines of each kind.
 const MAX_BINDINGS: usize = 8;
 const MAX_PODS: usize = 6;
+const MAX_PROVIDERS: usize = 8;
 const MAX_NODES: usize = 8;
-const MAX_TEXT_CHARS: usize = 200;
+const MAX_SENTENCE_CHARS: usize = 400;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +141,7 @@ impl WaitingPod {
             created: (pod.created_unix > 0)
                 .then(|| Timestamp::from_second(pod.created_unix).ok())
                 .flatten(),
-            why: clean(&why.unwrap_or_else(by_name), 2 * MAX_TEXT_CHARS),
+            why: clean(&why.unwrap_or_else(by_name), MAX_SENTENCE_CHARS),
         }
     }
 }
@@ -165,7 +167,7 @@ pub(super) fn render(view: &Overview, now: Timestamp) -> Markup {
             @for violation in &attention.violations { (violation_line(violation)) }
             (more(attention.violations_total, attention.violations.len(), "bindings", "/bindings"))
             @if let Part::Known(extender) = &view.extender {
-                @for provider in extender.providers.iter().filter(|p| p.is_faulty()).take(MAX_NODES) {
+                @for provider in extender.providers.iter().filter(|p| p.is_faulty()).take(MAX_PROVIDERS) {
                     li { (providers::badge(provider)) span { a href="#providers" { "Provider of " (clean(&provider.rule, 60)) } } }
                 }
             }

@@ -19,9 +19,9 @@ pub(super) struct Exclusive {
 }
 
 impl Exclusive {
-    /// Adds the terms of a pod with these labels: the leader chooses a domain without another group,
-    /// and the others follow the leader. Their controllers select the leader's domain when it has a
-    /// node, which is the same.
+    /// Adds the affinity terms of a pod with these labels: the leader chooses a domain in which no
+    /// other group has pods, and the other pods of its group must be in the leader's domain. The
+    /// controllers themselves write a node selector for the latter once the leader has a node.
     pub(super) fn add_terms(&self, labels: &BTreeMap<String, String>, spec: &mut PodSpec) {
         let ExclusiveRule { label, leader, .. } = &self.rule;
         let Some(group) = labels.get(label) else {
