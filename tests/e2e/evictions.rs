@@ -76,19 +76,35 @@ async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
     let fewest = fewest.into_inner();
     assert!(fewest >= 2, "{fewest} of 3 pods were up");
     world.wait_for_compliance("web", 3, "Compliant").await;
-    let bindings = workloads::bindings(world.client(), "default", "web").await;
-    let bound: BTreeSet<String> = bindings
-        .iter()
-        .flat_map(|b| b.spec.targets.values().map(|t| t.name.clone()))
-        .collect();
-    assert_eq!(bound, names(&world, "web").await, "the bindings follow");
+    let condition = async || {
+        let bindings = workloads::bindings(world.client(), "default", "web").await;
+        let targets = bindings.iter().flat_map(|b| b.spec.targets.values());
+        let bound: BTreeSet<String> = targets.map(|t| t.name.clone()).collect();
+        let status = workloads::offer_status(world.client(), "default", "web").await;
+        (bound == names(&world, "web").await && status.binding_count == 3).then_some(())
+    };
+    eventually(
+        "the bindings and their count follow",
+        PATIENCE,
+        condition,
+        async || world.state("web").await,
+    )
+    .await;
     let evicted = "tautline_controller_evictions_total{outcome=\"Evicted\"}";
     world.controllers[0].wait_for_metric(evicted, 3.0).await;
-    let status = workloads::offer_status(world.client(), "default", "web").await;
-    assert_eq!(status.binding_count, 3);
-    let too = workloads::offer_status(world.client(), "default", "too").await;
-    let last = status.last_eviction.or(too.last_eviction);
-    assert_eq!(last.map(|e| e.node).as_deref(), Some("n1"));
+    let condition = async || {
+        let web = workloads::offer_status(world.client(), "default", "web").await;
+        let too = workloads::offer_status(world.client(), "default", "too").await;
+        web.last_eviction.or(too.last_eviction)
+    };
+    let last = eventually(
+        "an offer has its last eviction",
+        PATIENCE,
+        condition,
+        async || world.state("web").await,
+    )
+    .await;
+    assert_eq!(last.node, "n1");
     let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(world.client().clone());
     offers
         .delete("too", &DeleteParams::default())
@@ -383,8 +399,17 @@ async fn controller_evicts_a_group_as_a_whole() {
         world.state("train").await
     })
     .await;
-    let status = workloads::offer_status(world.client(), "default", "train").await;
-    let group = status.last_eviction.and_then(|e| e.group);
+    let condition = async || {
+        let status = workloads::offer_status(world.client(), "default", "train").await;
+        status.last_eviction.map(|e| e.group)
+    };
+    let group = eventually(
+        "the offer has its eviction",
+        PATIENCE,
+        condition,
+        async || world.state("train").await,
+    )
+    .await;
     assert_eq!(group.as_deref(), Some("2 pods of JobSet train"));
 }
 
