@@ -42,6 +42,8 @@ struct View<'a> {
     products: &'a [Total],
     fragmentation: &'a Fragmentation,
     what_if: Option<what_if::Answer>,
+    /// The errors of the form's fields, by their names.
+    what_if_errors: &'a what_if::Errors,
     nodes: Window<NodeTop>,
     /// The number of the cluster's nodes, with and without GPUs.
     cluster_nodes: usize,
@@ -61,7 +63,9 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
     let filter = Filter::new(request)?;
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
-    let answer = what_if::answer(request, &inspected).await?;
+    let (host, errors) = what_if::host(request);
+    let host = errors.is_empty().then_some(host);
+    let answer = what_if::answer(request, host, &inspected).await?;
     let inspection = &inspected.inspection;
     let nodes = inspection.nodes();
     let chosen = filter.select(&nodes, &inspected);
@@ -88,6 +92,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
         products: &inspected.totals,
         fragmentation: &inspected.fragmentation,
         what_if: answer,
+        what_if_errors: &errors,
         measured: rows.iter().any(bars::is_measured),
         nodes: Window {
             rows,
@@ -137,7 +142,7 @@ fn render(view: &View<'_>, filter: &Filter<'_>, request: &PageRequest) -> Markup
             h2 { "What still fits" }
             (classes(view.fragmentation))
             h2 #what-if { "What if more pods came?" }
-            (what_if::form(request))
+            (what_if::form(request, view.what_if_errors))
             @if let Some(answer) = &view.what_if { (what_if::render(answer)) }
             h2 #nodes { "Nodes" }
             (filter.form(request, view.inspected))

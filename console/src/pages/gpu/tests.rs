@@ -157,6 +157,34 @@ async fn what_if_places_pods() {
     let (status, page) = get(&console, "/gpu?pods=1500").await;
     assert_eq!(status, 400);
     assert!(page.contains("whole cards only"), "{page}");
+    let uri = "/gpu?pods=3x500m,mig-1g.10gb&cpu=20&memory=60Gi";
+    let view = json(&console, uri).await;
+    insta::assert_snapshot!(
+        "what_if_host",
+        serde_json::to_string_pretty(&view["whatIf"]).unwrap()
+    );
+    let (_, page) = get(&console, uri).await;
+    assert!(page.contains("free cpu 14, asked 20"), "{page}");
+    assert!(page.contains(r#"name="memory" value="60Gi""#), "{page}");
+    let (status, page) = get(&console, "/gpu?pods=1&cpu=two&memory=2Gi").await;
+    assert_eq!(status, 200);
+    let field =
+        r#"name="cpu" value="two" aria-invalid="true" aria-describedby="gpu-cpu-error"></label>"#;
+    let error =
+        r#"<span class="error" id="gpu-cpu-error" role="alert">quantity &quot;two&quot; is not"#;
+    assert!(page.contains(&format!("{field}{error}")), "{page}");
+    assert!(
+        !page.contains("gpu-memory-error") && !page.contains("fit</span>"),
+        "{page}"
+    );
+    let view = json(&console, "/gpu?pods=1&memory=-1").await;
+    assert!(view["whatIf"].is_null());
+    assert!(
+        view["whatIfErrors"]["memory"]
+            .as_str()
+            .unwrap()
+            .contains("20Gi")
+    );
     for wrong in ["1500", "9999x1"] {
         let uri = format!("/gpu?pods={wrong}&format=json");
         assert_eq!(get(&console, &uri).await.0, 400, "{wrong}");

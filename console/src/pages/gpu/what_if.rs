@@ -1,4 +1,4 @@
-//! `?pods=250,250,1000` shows where further pods would be placed.
+//! `?pods=250,250,1000&cpu=2&memory=8Gi` shows where further pods would be placed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,6 +9,8 @@ use std::{
 use anyhow::Context;
 use maud::{Markup, html};
 use serde::Serialize;
+use tautline_core::quantity::{QuantityError, parse_milli};
+use tautline_gpu_placement::Shape;
 use tautline_gpu_slice::report::{MAX_PODS, WhatIf, WhatIfPod, format};
 
 use super::bars::MAX_NAME_CHARS;
@@ -24,6 +26,8 @@ use crate::{
 const DEADLINE: Duration = Duration::from_millis(500);
 /// The maximum number of nodes that are shown for one request.
 const MAX_PLACES: usize = 20;
+/// The maximum length of a field's error, in characters.
+const MAX_ERROR_CHARS: usize = 160;
 
 /// The places of the pods of the address.
 #[derive(Debug, Serialize)]
@@ -32,6 +36,25 @@ pub(super) struct Answer {
     requested: usize,
     #[serde(flatten)]
     placed: WhatIf,
+}
+
+/// The errors of the fields `cpu` and `memory`, by their names.
+pub(super) type Errors = BTreeMap<&'static str, String>;
+
+/// Reads the CPU and memory of each pod. Errors are shown beside their fields.
+pub(super) fn host(request: &PageRequest) -> (Shape, Errors) {
+    let mut errors = Errors::new();
+    let mut milli = |name| {
+        let text = request.field(name).unwrap_or("0").trim();
+        let error = |e: QuantityError| errors.insert(name, clean(&e.to_string(), MAX_ERROR_CHARS));
+        parse_milli(text).map_err(error).unwrap_or_default()
+    };
+    let host = Shape {
+        cpu_milli: milli("cpu"),
+        memory_bytes: milli("memory") / 1000,
+        ..Shape::default()
+    };
+    (host, errors)
 }
 
 /// Parses the requests in `pods`, such as `250`, `2x500m`, `1000` or `20Gi`, separated by commas.
@@ -69,12 +92,13 @@ fn counted(part: &str) -> (usize, String) {
     (count, amount)
 }
 
-/// Places the pods of the address; `None` if it has none.
+/// Places the pods of the address; `None` if it has none, or no valid CPU and memory.
 pub(super) async fn answer(
     request: &PageRequest,
+    host: Option<Shape>,
     inspected: &Arc<Inspected>,
 ) -> PageResult<Option<Answer>> {
-    let Some(pods) = request.field("pods") else {
+    let (Some(pods), Some(host)) = (request.field("pods"), host) else {
         return Ok(None);
     };
     let requests = requests(pods, request.field("model"))?;
@@ -83,7 +107,7 @@ pub(super) async fn answer(
     let task = tokio::task::spawn_blocking(move || {
         inspected
             .inspection
-            .what_if(&requests, Instant::now() + DEADLINE)
+            .what_if(&requests, &host, Instant::now() + DEADLINE)
     });
     let result = task.await.context("the pods cannot be placed")?;
     let placed = result.map_err(|error| PageError::bad(format!("pods: {error}")))?;
@@ -91,7 +115,17 @@ pub(super) async fn answer(
 }
 
 /// Renders the form, which keeps what was written.
-pub(super) fn form(request: &PageRequest) -> Markup {
+pub(super) fn form(request: &PageRequest, errors: &Errors) -> Markup {
+    let quantity = |title: &str, name: &str| {
+        let error = errors.get(name);
+        let id = error.map(|_| format!("gpu-{name}-error"));
+        html! {
+            div {
+                label { (title) input name=(name) value=[request.field(name)] aria-invalid=[error.map(|_| "true")] aria-describedby=[&id]; }
+                @if let Some((error, id)) = error.zip(id.as_ref()) { span .error #(id) role="alert" { (error) } }
+            }
+        }
+    };
     html! {
         form #gpu-what-if .filter method="get" action="/gpu" hx-preserve="true" {
             label {
@@ -99,11 +133,14 @@ pub(super) fn form(request: &PageRequest) -> Markup {
                 input name="pods" value=(request.field("pods").unwrap_or("250m")) required aria-describedby="gpu-amounts";
             }
             (form::text("Model, if it matters", "model", request.field("model")))
+            (quantity("CPU of each pod", "cpu"))
+            (quantity("Memory of each pod", "memory"))
             button { "Do they fit?" }
         }
         p #gpu-amounts .dim {
             code { "250m" } " of a card, " code { "2000m" } " for two cards, " code { "20Gi" } " of one card's memory, or "
-            code { "mig-1g.10gb" } "; several with commas, and equal ones as " code { "3x250m" } "."
+            code { "mig-1g.10gb" } "; several with commas, and equal ones as " code { "3x250m" } ". CPU such as " code { "2" } " or " code { "500m" }
+            ", memory such as " code { "8Gi" } "; they count if they are given."
         }
     }
 }
@@ -115,9 +152,10 @@ pub(super) fn render(answer: &Answer) -> Markup {
     html! {
         p .lead {
             (state(if fit == requested { "good" } else { "bad" }, &format!("{fit} of {requested} fit")))
-            " on the cards that are free now, placed one after the other as the provider would. CPU, memory, taints and \
+            " on the cards, CPU and memory that are free now, placed one after the other as the provider would. Taints and \
              affinity of the pods do not count; cordoned nodes are left out."
         }
+        @if answer.placed.short_total > 0 { (short_nodes(&answer.placed)) }
         @if not_tried > 0 {
             p .note { (format::count(not_tried, "pod")) " not tried: time was short." }
         }
@@ -157,6 +195,20 @@ fn equal_requests(pods: &[WhatIfPod]) -> Markup {
                 "The next one fits nowhere: "
                 (joined(refused.iter().map(|(code, nodes)| html! { code { (code) } " on " (format::count(*nodes, "node")) })))
             }
+        }
+    }
+}
+
+/// Renders the nodes that fit none of the pods, as too little CPU or memory is free.
+fn short_nodes(placed: &WhatIf) -> Markup {
+    let more = placed.short_total - placed.short.len();
+    html! {
+        p { "Too little CPU or memory is free on " (format::count(placed.short_total, "node")) " with GPUs:" }
+        ul {
+            @for (node, reason) in &placed.short {
+                li { a href=(links::gpus(node)) { (clean(node, MAX_NAME_CHARS)) } ": " (reason) }
+            }
+            @if more > 0 { li { "and " (format::count(more, "more node")) } }
         }
     }
 }

@@ -13,8 +13,8 @@ use tautline_core::model::Pod;
 use crate::{
     device_annotation::{AnnotationError, CardShare},
     mig::{MigLayout, MigPlace, Occupied},
-    node_capacity::NodeCapacity,
-    shape::{CARD_MILLI, CardKind, SharingMode},
+    node_capacity::{NodeCapacity, Shortage},
+    shape::{CARD_MILLI, CardKind, Shape, SharingMode},
     topology::{CardLinks, Topology},
 };
 
@@ -272,6 +272,13 @@ impl Inventory {
         let left = pool.cards.iter().map(left).collect();
         NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
             .with_topology(Topology::new(pool.cards.iter().map(|c| c.links)))
+    }
+
+    /// Returns the first of CPU and memory of which the node has too little free for a shape
+    /// without cards.
+    pub fn host_shortage(&self, host: &Shape) -> Option<Shortage> {
+        let free = NodeCapacity::new(self.cpu_milli, self.memory_bytes, 0, Vec::new());
+        free.fits(host).err()
     }
 
     /// The first card with that index or UUID, with its pool.

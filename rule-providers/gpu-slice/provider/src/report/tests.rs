@@ -3,7 +3,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_core::{Index, index::Object, model::Node};
+use tautline_core::{
+    Index,
+    index::Object,
+    model::{Node, Pod},
+};
+
+use tautline_gpu_placement::Shape;
 
 use super::*;
 use crate::{Config, Inspection};
@@ -28,7 +34,8 @@ fn inspection(nodes: Vec<Node>) -> Inspection {
 fn what_if(inspection: &Inspection, requests: &[&str]) -> WhatIf {
     let requests: Vec<String> = requests.iter().map(|r| (*r).to_owned()).collect();
     let deadline = Instant::now() + Duration::from_secs(60);
-    inspection.what_if(&requests, deadline).unwrap()
+    let host = Shape::default();
+    inspection.what_if(&requests, &host, deadline).unwrap()
 }
 
 /// The number of pods with a place, and of all.
@@ -72,12 +79,62 @@ fn what_if_counts_units_and_leaves_out_cordoned_nodes() {
 }
 
 #[test]
+fn what_if_counts_free_cpu_and_memory() {
+    let mut index = Index::default();
+    let cards = [("tautline.io/gpu-cards", "4")];
+    let host = |name, cpu, gib: i64| node(name, &cards, &[("cpu", cpu), ("memory", gib << 30)]);
+    let mig = ("nvidia.com/mig-1g.5gb", 4);
+    let units = node("units", &[], &[mig, ("cpu", 3), ("memory", 8 << 30)]);
+    let plain = node("plain", &[], &[("cpu", 1), ("memory", 8 << 30)]);
+    for node in [
+        host("busy", 4, 8),
+        host("free", 4, 8),
+        host("low", 4, 1),
+        units,
+        plain,
+    ] {
+        index.apply(Object::Node(node));
+    }
+    index.apply(Object::Pod(Pod {
+        name: "web".into(),
+        node: Some("busy".into()),
+        requests: [("cpu", 3_500)].into_iter().collect(),
+        ..Pod::default()
+    }));
+    let inspection = Inspection::new(Arc::new(index.snapshot()), Config::default());
+    let host = Shape {
+        cpu_milli: 2_000,
+        memory_bytes: 2 << 30,
+        ..Shape::default()
+    };
+    let requests = ["1", "1", "1", "mig-1g.5gb", "mig-1g.5gb"].map(str::to_owned);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let answer = inspection.what_if(&requests, &host, deadline).unwrap();
+    let short = answer.short.iter();
+    let short: Vec<_> = short.map(|(node, reason)| (&**node, &**reason)).collect();
+    let expected = [
+        ("busy", "free cpu 500m, asked 2"),
+        ("low", "free memory 1Gi, asked 2Gi"),
+    ];
+    assert_eq!((answer.short_total, &*short), (2, &expected[..]));
+    let places = answer.pods.iter().map(|p| Some(&*p.placed.as_ref()?.node));
+    let places: Vec<Option<&str>> = places.collect();
+    // Two pods fill the four cores of `free`, and one takes two of the three cores of `units`.
+    let free = Some("free");
+    assert_eq!(places, [free, free, None, Some("units"), None]);
+    let refused = |pod: usize, code| answer.pods[pod].refused.get(code).copied();
+    assert_eq!(refused(2, "CpuShort"), Some(2));
+    assert_eq!(refused(2, "MemoryShort"), Some(1));
+    assert_eq!(refused(4, "CpuShort"), Some(1));
+}
+
+#[test]
 fn what_if_names_what_it_cannot_read() {
     let inspection = inspection(vec![node("a", &[("tautline.io/gpu-cards", "1")], &[])]);
     let error = |requests: &[String]| {
         let deadline = Instant::now();
         inspection
-            .what_if(requests, deadline)
+            .what_if(requests, &Shape::default(), deadline)
             .unwrap_err()
             .to_string()
     };
@@ -87,7 +144,7 @@ fn what_if_names_what_it_cannot_read() {
     assert!(error(&many).contains("at most 256"));
     // A deadline that has passed is no error.
     let late = inspection
-        .what_if(&["1".to_owned()], Instant::now())
+        .what_if(&["1".to_owned()], &Shape::default(), Instant::now())
         .unwrap();
     assert!(late.pods.is_empty() && !late.complete);
 }

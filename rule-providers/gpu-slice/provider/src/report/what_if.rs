@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Instant};
 
 use serde::Serialize;
 use tautline_gpu_placement::{
-    CostCache, Inventory, NodeCapacity,
+    CostCache, Inventory, NodeCapacity, Shape, Shortage,
     inventory::{CardPool, Holder},
 };
 use tautline_sdk::{ProviderError, Rule};
@@ -16,10 +16,13 @@ use crate::{
     fit::{Fit, Location},
     gpu_request::{Amount, GpuRequest},
     inspection::Inspection,
+    report::format,
 };
 
 /// The greatest number of pods in one question.
 pub const MAX_PODS: usize = 256;
+/// The greatest number of nodes that are named because too little CPU or memory is free.
+const MAX_SHORT_NODES: usize = 20;
 
 /// The places of further pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +32,10 @@ pub struct WhatIf {
     pub pods: Vec<WhatIfPod>,
     /// True if all pods were tried.
     pub complete: bool,
+    /// The number of nodes on which too little CPU or memory is free for one of the pods.
+    pub short_total: usize,
+    /// The first 20 of these nodes by name, with the reason, such as `free cpu 500m, asked 2`.
+    pub short: BTreeMap<String, String>,
 }
 
 /// One further pod.
@@ -70,17 +77,27 @@ pub enum WhatIfError {
 }
 
 impl Inspection {
-    /// Places pods that request cards, and neither CPU nor memory, on the cards that are free now;
-    /// cordoned nodes are left out. The `requests` are written like those of a rule `gpu-slice`.
-    /// Pods that are not tried by the deadline are left out.
-    pub fn what_if(&self, requests: &[String], deadline: Instant) -> Result<WhatIf, WhatIfError> {
+    /// Places pods that request cards, and each the CPU and memory of `host`, a shape without cards,
+    /// on what is free now; cordoned nodes are left out. The `requests` are written like those of a
+    /// rule `gpu-slice`. Pods that are not tried by the deadline are left out.
+    pub fn what_if(
+        &self,
+        requests: &[String],
+        host: &Shape,
+        deadline: Instant,
+    ) -> Result<WhatIf, WhatIfError> {
         if requests.len() > MAX_PODS {
             return Err(WhatIfError::TooMany(requests.len()));
         }
-        let parsed = requests.iter().map(|text| self.parse(text));
+        let parsed = requests.iter().map(|text| self.parse(text, host));
         let parsed: Vec<GpuRequest> = parsed.collect::<Result<_, _>>()?;
-        let mut trial = Trial::new(self);
-        let mut answer = WhatIf::default();
+        let mut trial = Trial::new(self, host);
+        let short = trial.short_nodes();
+        let mut answer = WhatIf {
+            short_total: short.len(),
+            short: short.into_iter().take(MAX_SHORT_NODES).collect(),
+            ..WhatIf::default()
+        };
         for (text, request) in requests.iter().zip(&parsed) {
             if Instant::now() >= deadline {
                 return Ok(answer);
@@ -96,13 +113,14 @@ impl Inspection {
         Ok(answer)
     }
 
-    fn parse(&self, text: &str) -> Result<GpuRequest, WhatIfError> {
+    fn parse(&self, text: &str, host: &Shape) -> Result<GpuRequest, WhatIfError> {
         let rule = Rule {
             name: RULE.to_owned(),
             request: text.to_owned(),
             limit: String::new(),
         };
-        let request = GpuRequest::new(&rule, None)?;
+        let mut request = GpuRequest::new(&rule, None)?;
+        (request.cpu_milli, request.memory_bytes) = (host.cpu_milli, host.memory_bytes);
         match request.amount {
             Amount::Nothing => Err(WhatIfError::Nothing(text.to_owned())),
             _ => Ok(request),
@@ -115,10 +133,12 @@ struct Trial<'a> {
     /// The nodes, sorted by name.
     nodes: Vec<(&'a str, Cow<'a, NodeEntry>)>,
     costs: CostCache,
+    /// The CPU and memory of each pod.
+    host: &'a Shape,
 }
 
 impl<'a> Trial<'a> {
-    fn new(inspection: &'a Inspection) -> Self {
+    fn new(inspection: &'a Inspection, host: &'a Shape) -> Self {
         let snapshot = inspection.snapshot();
         let cordoned = |name: &str| snapshot.node(name).is_none_or(|n| n.unschedulable);
         let inventory = &inspection.state.inventory;
@@ -139,7 +159,30 @@ impl<'a> Trial<'a> {
                 costs.set_capacity(*slot, known.capacity(*slot).cloned());
             }
         }
-        Self { nodes, costs }
+        Self { nodes, costs, host }
+    }
+
+    /// Returns the nodes with GPUs on which too little CPU or memory is free for one pod.
+    fn short_nodes(&self) -> Vec<(String, String)> {
+        let short = |(name, entry): &(&str, Cow<'_, NodeEntry>)| {
+            let inventory = &entry.inventory;
+            let has_gpus = !inventory.pools.is_empty() || !inventory.counted.is_empty();
+            let shortage = inventory.host_shortage(self.host)?;
+            has_gpus.then(|| ((*name).to_owned(), self.reason(inventory, shortage)))
+        };
+        self.nodes.iter().filter_map(short).collect()
+    }
+
+    /// Returns the free and the requested amount of what a node has too little of.
+    fn reason(&self, free: &Inventory, shortage: Shortage) -> String {
+        let (what, [free, asked]) = if shortage == Shortage::Memory {
+            let bytes = [free.memory_bytes, self.host.memory_bytes];
+            ("memory", bytes.map(format::bytes))
+        } else {
+            let milli = [free.cpu_milli, self.host.cpu_milli];
+            ("cpu", milli.map(format::cores))
+        };
+        format!("free {what} {free}, asked {asked}")
     }
 
     fn place(&mut self, request: &GpuRequest) -> (Option<Placed>, BTreeMap<&'static str, usize>) {
@@ -150,7 +193,12 @@ impl<'a> Trial<'a> {
             match cost::fit(&mut self.costs, entry, true, &mut prepared) {
                 Fit::Unusable(unfit) => *refused.entry(unfit.code).or_default() += 1,
                 Fit::Usable { cost, location, .. } => {
-                    if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                    // Where only units are counted, the provider leaves CPU and memory to kube-scheduler.
+                    if let Some(shortage) = entry.inventory.host_shortage(self.host) {
+                        let is_cpu = shortage == Shortage::Cpu;
+                        let code = if is_cpu { "CpuShort" } else { "MemoryShort" };
+                        *refused.entry(code).or_default() += 1;
+                    } else if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                         best = Some((cost, at, location));
                     }
                 }
@@ -166,24 +214,28 @@ impl<'a> Trial<'a> {
         (Some(placed), BTreeMap::new())
     }
 
-    /// Gives the pod its cards, and returns their names.
+    /// Gives the pod its cards, CPU and memory, and returns the names of the cards.
     fn take(&mut self, at: usize, request: &GpuRequest, location: Option<Location>) -> Vec<String> {
         let entry = self.nodes[at].1.to_mut();
-        let Some(location) = location else {
+        let mut cards = Vec::new();
+        if let Some(location) = location {
+            let slot = entry.slots.get(location.pool);
+            let capacity = slot.and_then(|slot| self.costs.capacity(*slot).cloned());
+            let pool = entry.inventory.pools.get_mut(location.pool);
+            if let (Some(mut capacity), Some(pool)) = (capacity, pool) {
+                cards = hold(pool, &mut capacity, &location);
+            }
+        } else {
             count_units(&mut entry.inventory, request);
-            return Vec::new();
-        };
-        let slot = entry.slots.get(location.pool).copied();
-        let capacity = slot.and_then(|slot| self.costs.capacity(slot).cloned());
-        let pool = entry.inventory.pools.get_mut(location.pool);
-        let (Some(slot), Some(mut capacity), Some(pool)) = (slot, capacity, pool) else {
-            return Vec::new();
-        };
-        let kind = capacity.kind();
-        let cards = hold(pool, &mut capacity, &location);
-        let pool = &entry.inventory.pools[location.pool];
-        let left = entry.inventory.capacity(pool, kind);
-        self.costs.set_capacity(slot, Some(left));
+        }
+        entry.inventory.cpu_milli -= self.host.cpu_milli;
+        entry.inventory.memory_bytes -= self.host.memory_bytes;
+        // All pools of a node share its CPU and memory.
+        for (pool, slot) in entry.inventory.pools.iter().zip(&entry.slots) {
+            let kind = self.costs.kind_index(&pool.kind);
+            let left = entry.inventory.capacity(pool, kind);
+            self.costs.set_capacity(*slot, Some(left));
+        }
         cards
     }
 }
