@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::HashSet, time::Duration};
 use anyhow::{Context, Result, anyhow, bail};
 use hyper::body::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
+use tautline_agent_link::SilentAgents;
 use tautline_gpu_slice::report::Uses;
 use tautline_scheduler_extender::{
     explain::{Record, Summary},
@@ -112,6 +113,16 @@ pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
     let lists =
         parse_all::<Vec<Decision>>(&admin(source, Component::Controller, "/decisions").await?)?;
     Ok(lists.into_iter().flatten().collect())
+}
+
+/// Returns the silent agents of a provider, by the replica that hears the fewest agents, as each
+/// agent reports to all replicas. `None`: no replica has the list.
+pub(crate) async fn silent_agents(
+    source: &dyn Source,
+    (of, path): (Component, &str),
+) -> Option<SilentAgents> {
+    let lists = parse_all::<SilentAgents>(&admin(source, of, path).await.ok()?).ok()?;
+    lists.into_iter().max_by_key(|list| list.total)
 }
 
 /// Returns the last reports of `nodes`, or of all nodes for `None`. If they cannot be read, they are

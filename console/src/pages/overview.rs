@@ -9,6 +9,7 @@ use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
+use tautline_agent_link::SilentAgents;
 use tautline_gpu_slice::report::CardSums;
 
 use self::{
@@ -23,9 +24,11 @@ use crate::{
     draw::{self, cards_of},
     links,
     request::{PageRequest, PageResult},
+    source::Component,
 };
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Overview {
     attention: Attention,
     nodes: usize,
@@ -37,6 +40,9 @@ struct Overview {
     extender: Part<Extender>,
     gpu: Part<Gpu>,
     agents: Part<Agents>,
+    /// The silent agents of GPUs and of latency; absent where no provider has the list.
+    silent_gpu_agents: Option<SilentAgents>,
+    silent_latency_agents: Option<SilentAgents>,
     feed: Feed,
     /// The names of the lists that are not complete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,12 +76,14 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
 
 async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
     let source = &*console.source;
-    let (statuses, summaries, decisions, agents, inspected) = tokio::join!(
+    let (statuses, summaries, decisions, agents, inspected, silent_gpu, silent_latency) = tokio::join!(
         admin::statuses(source),
         admin::summaries(source),
         admin::decisions(source),
         counts::agents(source),
         console.inspections.get(&console.store),
+        admin::silent_agents(source, (Component::Gpu, "/gpu/silent")),
+        admin::silent_agents(source, (Component::Latency, "/latency/silent")),
     );
     // This is read before the objects, whose lists may become complete in between.
     let missing = console.readiness.missing();
@@ -97,6 +105,9 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
             agents,
             nodes: snapshot.node_count(),
         })),
+        // Manifests have no agents.
+        silent_gpu_agents: silent_gpu.filter(|_| !console.of_manifests),
+        silent_latency_agents: silent_latency.filter(|_| !console.of_manifests),
         feed: Feed::new(summaries, decisions, &bindings, now),
         missing,
         of_manifests: console.of_manifests,

@@ -12,10 +12,12 @@ mod auth;
 mod dial;
 mod rate_limit;
 mod replicas;
+mod silent;
 mod tokens;
 
 pub use auth::{AgentAuth, Credentials};
 pub use dial::{Dialer, Provider, ProviderUrlError, Token};
 pub use rate_limit::RateLimit;
 pub use replicas::{follow_replicas, keep_open, refused};
+pub use silent::{SilentAgent, SilentAgents};
 pub use tokens::TokenReviewer;

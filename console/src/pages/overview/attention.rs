@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
+use tautline_agent_link::SilentAgents;
 use tautline_api::{ConstraintPolicyBinding, constraint::Compliance, display::age};
 use tautline_core::{Snapshot, model::Pod, node_filter::NodeFilter, pending};
+use tautline_gpu_slice::report::format::count;
 use tautline_scheduler_extender::explain::Summary;
 
 use super::{Overview, counts::Part, providers};
 use crate::{
-    draw::{badge, clean, state},
+    draw::{badge, clean, joined, state},
     figures,
     inspections::Inspected,
     links,
@@ -27,6 +29,8 @@ const MAX_BINDINGS: usize = 8;
 const MAX_PODS: usize = 6;
 const MAX_PROVIDERS: usize = 8;
 const MAX_NODES: usize = 8;
+/// The maximum number of nodes that are named because their agents are silent.
+const MAX_SILENT: usize = 5;
 const MAX_SENTENCE_CHARS: usize = 400;
 
 #[derive(Debug, Serialize)]
@@ -154,10 +158,12 @@ pub(super) fn render(view: &Overview, now: Timestamp) -> Markup {
         Part::Failed { .. } => 0,
     };
     let silent = view.silent_agents();
+    let silent_gpu = view.silent_gpu_agents.iter().find(|list| list.total > 0);
     let is_calm = attention.violations_total + attention.waiting_total + attention.lost_cards_total
         == 0
         && faulty == 0
-        && silent == 0;
+        && silent == 0
+        && silent_gpu.is_none();
     html! {
         h2 #attention { "Needs attention" }
         @if is_calm && view.missing.is_empty() {
@@ -182,10 +188,41 @@ pub(super) fn render(view: &Overview, now: Timestamp) -> Markup {
             @if silent > 0 {
                 li {
                     (state("near", "silent agents"))
-                    span { a href="/latency" { (silent) " of " (view.nodes) " nodes" } " have no latency agent: their delays are predicted, or unknown" }
+                    span {
+                        a href="/latency" { (silent) " of " (view.nodes) " nodes" } " have no latency agent, so their delays are predicted or unknown"
+                        @if let Some(list) = &view.silent_latency_agents { (silent_nodes(list, links::latency, now)) }
+                    }
+                }
+            }
+            @if let Some(list) = silent_gpu {
+                li {
+                    (state("near", "silent agents"))
+                    span {
+                        a href="/gpu#nodes" { "GPU agents of " (count(list.total, "node")) } " do not report, so the use of their cards is unknown"
+                        (silent_nodes(list, links::gpus, now))
+                    }
                 }
             }
         }
+    }
+}
+
+/// Renders the first nodes with the time for which their agents are silent, where it is known.
+fn silent_nodes(list: &SilentAgents, link: fn(&str) -> String, now: Timestamp) -> Markup {
+    let shown = &list.nodes[..list.nodes.len().min(MAX_SILENT)];
+    let silence = |seconds: u64| {
+        let then = now.as_second().saturating_sub_unsigned(seconds);
+        age::since(Timestamp::from_second(then).unwrap_or_default(), now)
+    };
+    html! {
+        ": " (joined(shown.iter().map(|agent| html! {
+            a href=(link(&agent.node)) { (clean(&agent.node, 130)) }
+            @match agent.silent_seconds {
+                Some(seconds) => { " for " (silence(seconds)) }
+                None => { " (last report not known)" }
+            }
+        })))
+        @if list.total > shown.len() { " and " (list.total - shown.len()) " more" }
     }
 }
 

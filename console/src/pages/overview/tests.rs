@@ -63,6 +63,14 @@ fn console(admin: Vec<(Component, &'static str, String)>) -> Console {
     console
 }
 
+/// The silent agents of so many nodes, at most 20 of them with names, as a provider lists them.
+fn silent(total: usize) -> String {
+    let seconds = |i: usize| [190, 130].get(i).copied();
+    let nodes = (0..total.min(20))
+        .map(|i| json!({"node": format!("<i>n{i}\u{202e}"), "silentSeconds": seconds(i)}));
+    json!({"total": total, "nodes": nodes.collect::<Vec<_>>()}).to_string()
+}
+
 fn answers() -> Vec<(Component, &'static str, String)> {
     let round = json!({"namespace": "shop", "pod": "far", "uid": "u", "nodes": 2, "usable": 0,
         "atUnixMillis": 1_767_355_195_400_u64, "tookMicros": 900, "offered": 0, "offeredNodes": [],
@@ -82,6 +90,8 @@ fn answers() -> Vec<(Component, &'static str, String)> {
             "/metrics",
             "tautline_latency_agents 1\n".to_owned(),
         ),
+        (Component::Latency, "/latency/silent", silent(1)),
+        (Component::Gpu, "/gpu/silent", silent(7)),
     ]
 }
 
@@ -101,7 +111,7 @@ async fn overview_counts_each_part() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    for hostile in ["<b>no", "<i>31", "<script>x", "\u{202e}"] {
+    for hostile in ["<b>no", "<i>31", "<i>n0", "<script>x", "\u{202e}"] {
         assert!(!page.contains(hostile), "{hostile}");
     }
 }
@@ -219,4 +229,22 @@ async fn what_needs_attention_comes_first() {
     assert!(at("155 % of the limit") < at("class=\"tiles\""));
     assert!(at("silent agents") < at("class=\"tiles\""));
     assert!(!page.contains("No binding is in violation"), "{page}");
+}
+
+#[tokio::test]
+async fn silent_agents_have_names_and_links() {
+    let (_, page) = get(&Arc::new(console(answers())), "/").await;
+    let line = |title: &str| {
+        let (_, line) = page
+            .split_once(title)
+            .unwrap_or_else(|| panic!("{title}: {page}"));
+        line.split_once("</li>").unwrap().0.to_owned()
+    };
+    insta::assert_snapshot!("silent_latency", line("1 of 2 nodes</a>"));
+    insta::assert_snapshot!("silent_gpu", line("GPU agents of 7 nodes</a>"));
+    // Manifests have no agents.
+    let mut console = console(answers());
+    console.of_manifests = true;
+    let (_, page) = get(&Arc::new(console), "/").await;
+    assert!(!page.contains("GPU agents of"), "{page}");
 }

@@ -9,6 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::{family::Family, gauge::Gauge};
+use serde::Serialize;
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
@@ -33,6 +34,8 @@ const CLAIM_WAIT: Duration = Duration::from_millis(50);
 /// The page on the admin port, and the field of its query with the names of nodes: the use of the
 /// nodes' cards, of all nodes without the field.
 const USE_PAGE: (&str, &str) = ("/gpu/use", "nodes=");
+/// The page on the admin port with the nodes whose agents are silent.
+const SILENT_PAGE: &str = "/gpu/silent";
 
 tautline_runtime::metrics! {
     pub(crate) struct Metrics {
@@ -110,6 +113,10 @@ impl GpuSlice {
     /// Returns the page of a path on the admin port, with its query; `None`: there is no such page.
     pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if path == SILENT_PAGE {
+            let list = self.state.lock().silent_agents(Instant::now());
+            return Some(json_page(&list));
+        }
         if path != USE_PAGE.0 {
             return None;
         }
@@ -117,10 +124,7 @@ impl GpuSlice {
         let only: Option<HashSet<&str>> = only.map(|nodes| nodes.split(',').collect());
         let wanted = |node: &str| only.as_ref().is_none_or(|only| only.contains(node));
         let page = self.state.lock().uses.page(Instant::now(), wanted);
-        Some(match serde_json::to_string(&page) {
-            Ok(body) => AdminPage::json(body),
-            Err(error) => AdminPage::text(500, error),
-        })
+        Some(json_page(&page))
     }
 
     async fn wait_for_claims(&self, request: &CostRequest) {
@@ -160,6 +164,13 @@ impl GpuSlice {
                 }
             }
         }
+    }
+}
+
+fn json_page(page: &impl Serialize) -> AdminPage {
+    match serde_json::to_string(page) {
+        Ok(body) => AdminPage::json(body),
+        Err(error) => AdminPage::text(500, error),
     }
 }
 

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tautline_agent_link::SilentAgents;
 use tautline_core::{Snapshot, model::Pod};
-use tautline_gpu_placement::inventory::{self, PodReservation};
+use tautline_gpu_placement::inventory::{self, CardPool, PodReservation};
 use tautline_proto::gpu::Use;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{InFlightPod, reservations::Reservations};
@@ -118,6 +119,14 @@ impl State {
         let pods = self.last_snapshot.pods_on(node);
         let is_stray = |of: &_| entry.is_some_and(|e| is_stray(&e.inventory, pods, of));
         self.uses.report(node, session, used, now, is_stray)
+    }
+
+    /// Returns the nodes with cards of an agent that is silent.
+    pub(crate) fn silent_agents(&self, now: Instant) -> SilentAgents {
+        let has_agent = |of: &NodeEntry| of.inventory.pools.iter().any(CardPool::has_agent);
+        let nodes = self.inventory.nodes.iter();
+        let nodes = nodes.filter_map(|(node, of)| has_agent(of).then_some(&**node));
+        self.uses.silent_agents(nodes, now)
     }
 
     /// Counts pods that were promised a node, unless the snapshot of the last [`State::sync`] shows

@@ -327,4 +327,6 @@ fn the_page_shows_nodes_cards_and_containers() {
     assert_eq!(of("n8,n7").unwrap().body, page.body);
     assert_eq!(of("n8").unwrap().body, r#"{"nodes":[]}"#);
     assert_eq!(provider.admin_page("/gpu/use?").unwrap().body, page.body);
+    let silent = provider.admin_page("/gpu/silent").unwrap();
+    assert_eq!(silent.body, r#"{"total":0,"nodes":[]}"#);
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use tautline_agent_link::SilentAgents;
 use tautline_core::{model::Pod, text};
 use tautline_gpu_placement::Inventory;
 use tautline_proto::gpu::{CardUse, ContainerUse, Use};
@@ -16,6 +17,8 @@ use crate::uses::{self, Page, STRAY_BYTES};
 
 /// The age from which a report no longer counts; the use of the node's cards is then unknown.
 pub(crate) const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
+/// The time for which the last report of a silent agent is remembered.
+const SILENCE_RETENTION: Duration = Duration::from_secs(3_600);
 /// The greatest number of cards in a report, which is more than a node has.
 const MAX_CARDS: usize = 128;
 /// The greatest number of containers in a report; an agent leaves out those with the least memory.
@@ -158,6 +161,21 @@ impl UseStore {
         (of.age(now)? < MAX_REPORT_AGE).then_some(of)
     }
 
+    /// Returns the time since the last report of each of `nodes` whose agent is silent: it has no
+    /// session and no fresh report. The time is `None` if it is not known.
+    pub(crate) fn silent_agents<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a str>,
+        now: Instant,
+    ) -> SilentAgents {
+        SilentAgents::new(nodes.filter_map(|node| {
+            let of = self.nodes.get(node);
+            let is_open = of.is_some_and(|of| of.session.is_some());
+            let is_silent = !is_open && self.fresh(node, now).is_none();
+            is_silent.then(|| (node, of.and_then(|of| of.age(now))))
+        }))
+    }
+
     /// Returns the fresh reports of the nodes that `wanted` accepts, sorted by name.
     pub(crate) fn page(&self, now: Instant, wanted: impl Fn(&str) -> bool) -> Page {
         let wanted = self.nodes.iter().filter(|(node, _)| wanted(node));
@@ -168,7 +186,7 @@ impl UseStore {
         Page { nodes }
     }
 
-    /// Drops the reports that are too old.
+    /// Drops the reports that are too old, and later the silent nodes.
     pub(crate) fn expire(&mut self, now: Instant) {
         let metrics = &self.metrics;
         self.nodes.retain(|node, of| {
@@ -176,10 +194,11 @@ impl UseStore {
                 metrics.replace(node, &of.cards, &[]);
                 *of = NodeUse {
                     session: of.session,
+                    at: of.at,
                     ..NodeUse::default()
                 };
             }
-            of.session.is_some() || of.at.is_some()
+            of.session.is_some() || of.age(now).is_some_and(|age| age < SILENCE_RETENTION)
         });
     }
 }
@@ -317,7 +336,18 @@ mod tests {
         store.expire(almost);
         assert!(store.fresh("n", almost).is_some(), "its figures still hold");
         assert!(store.fresh("n", now + MAX_REPORT_AGE).is_none());
-        store.expire(now + MAX_REPORT_AGE);
+        let silent = now + MAX_REPORT_AGE;
+        store.expire(silent);
+        assert!(store.nodes["n"].cards.is_empty());
+        let nodes = || ["n", "never"].into_iter();
+        assert_eq!(store.silent_agents(nodes(), almost).total, 1);
+        let list = store.silent_agents(nodes(), silent).nodes;
+        let list: Vec<_> = list.iter().map(|a| (&*a.node, a.silent_seconds)).collect();
+        assert_eq!(list, [("n", Some(30)), ("never", None)]);
+        let session = store.open("n");
+        assert_eq!(store.silent_agents(nodes(), silent).total, 1);
+        store.close("n", session);
+        store.expire(now + SILENCE_RETENTION);
         assert!(store.nodes.is_empty());
     }
 

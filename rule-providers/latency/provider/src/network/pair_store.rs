@@ -351,6 +351,11 @@ impl Instance {
         self.stream != 0
     }
 
+    /// Returns the time since the agent's last message; `None`: the agent is connected.
+    pub fn silence(&self, now: Duration) -> Option<Duration> {
+        (!self.has_agent()).then(|| now.saturating_sub(self.reporter.last_frame))
+    }
+
     /// Returns the start of the agent's last session, or `None` if the agent left while its node is
     /// up.
     fn answers_since(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use hashbrown::HashSet;
+use tautline_agent_link::SilentAgents;
 use tautline_core::Snapshot;
 use tautline_sdk::Rule;
 
@@ -42,6 +43,7 @@ pub trait ReportSource {
     fn measured_with(&self, node: &str) -> Vec<Arc<str>>;
     /// Returns the pairs under active rules, in order.
     fn active_rules(&self) -> Vec<ActivePair>;
+    fn silent_agents(&self) -> SilentAgents;
     fn effective_rtt(&self, from: &str, to: &str) -> EffectiveRtt {
         let mut rtt = EffectiveRtt::default();
         self.with_rtts_to(to, &mut |rtt_from| rtt = rtt_from(from));
@@ -157,6 +159,19 @@ impl ReportSource for Latency {
         let mut active = self.states.active(Instant::now(), has_rule);
         active.sort_unstable();
         active
+    }
+
+    fn silent_agents(&self) -> SilentAgents {
+        let (snapshot, now) = (self.network.store.snapshot(), self.network.now());
+        let store = self.network.pairs.lock();
+        SilentAgents::new(snapshot.nodes().filter_map(|node| {
+            let instance = store.id(&node.name).and_then(|id| store.get(id));
+            let silence = instance.map(|instance| instance.silence(now));
+            Some((
+                &*node.name,
+                silence.map_or(Some(None), |known| known.map(Some))?,
+            ))
+        }))
     }
 }
 
@@ -352,5 +367,19 @@ mod tests {
         assert_eq!(top.pairs[0].limit_share, Some(0.75));
         let pair = PairReport::of(&provider, "b1", "a1").unwrap();
         assert_eq!(pair.named_by[0].limit_micros, Some(20_000));
+
+        let silent = |provider: &Latency| {
+            let nodes = provider.silent_agents().nodes.into_iter();
+            let known = nodes.map(|agent| (agent.node, agent.silent_seconds.is_some()));
+            known.collect::<Vec<_>>()
+        };
+        assert_eq!(silent(&provider), [("a2".to_owned(), false)]);
+        let (mut left, now) = (provider.network.pairs.lock(), provider.network.now());
+        let id = left.id("b1").unwrap();
+        // The sessions are numbered from 1.
+        left.leave(id, 2, true, now);
+        drop(left);
+        let expected = [("b1".to_owned(), true), ("a2".to_owned(), false)];
+        assert_eq!(silent(&provider), expected);
     }
 }

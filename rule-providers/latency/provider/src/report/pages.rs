@@ -1,4 +1,4 @@
-//! Serves the latency reports (pair, matrix and top) as JSON pages on the provider's admin port,
+//! Serves the latency reports (pair, matrix, top and silent agents) as JSON pages on the provider's admin port,
 //! and makes one report at a time.
 
 use std::{sync::Arc, time::Duration};
@@ -56,6 +56,7 @@ fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<AdminPage>
     let page = match path {
         "/latency/pair" => json(PairReport::from_query(facts, query)),
         "/latency/matrix" => json(MatrixReport::from_query(facts, query)),
+        "/latency/silent" => json(Ok(facts.silent_agents())),
         "/latency/top" => json(TopReport::from_query(facts, query)),
         _ => return None,
     };

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tautline_agent_link::SilentAgents;
 use tautline_sdk::Compliance;
 
 use super::{
@@ -87,6 +88,10 @@ impl ReportSource for World {
             boot: Some("boot".to_owned()),
             agent: true,
         })
+    }
+
+    fn silent_agents(&self) -> SilentAgents {
+        SilentAgents::new(self.nodes.keys().map(|node| (&**node, None)))
     }
 
     fn with_rtts_to(&self, to: &str, visit: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
@@ -341,6 +346,10 @@ async fn requests_get_json_or_the_fix() {
     assert_eq!(matrix["cells"][0][1]["rttMicros"], 210);
     let (_, body) = get("/latency/matrix", "by=node&nodes=b1,a1").await;
     assert!(body.contains("[\"a1\",\"b1\"]"), "{body}");
+    let (_, body) = get("/latency/silent", "").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["total"], 4);
+    assert_eq!(body["nodes"][0]["node"], "a1");
     let (_, body) = get("/latency/top", "limit=1").await;
     assert!(body.contains("\"limitShare\":0.75"), "{body}");
     for (path, query, status, fix) in [
