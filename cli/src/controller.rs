@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Address of /livez, /readyz, /metrics and /decisions
+    /// Address of /livez, /readyz, /metrics, /decisions and /history
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     /// Maximum number of bindings of one offer

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Address for kube-scheduler
     #[arg(long, default_value = "[::]:8888")]
     listen: SocketAddr,
-    /// Address of /livez, /readyz, /metrics, /status and /explain
+    /// Address of /livez, /readyz, /metrics, /status, /explain and /history
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use anyhow::Result;
 use hyper::Request;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use serde::Serialize;
 use tautline_core::names::CONTROLLER;
 use tautline_pod_requeue::PodRequeue;
 use tautline_provider_client::ProviderClient;
@@ -15,6 +16,7 @@ use tautline_runtime::{
     cluster_store::ClusterStore,
     dynamic_watch::{self, WatchedKinds},
     events::{self, Events},
+    history::{FigureHistory, HISTORY_PATH},
     http,
     lease::{self, Term},
     tasks::Tasks,
@@ -73,6 +75,7 @@ impl App {
             kinds: WatchedKinds::default(),
             decisions: Decisions::default(),
             readiness,
+            violation_history: FigureHistory::new("violations", "bindings"),
             violations: Mutex::default(),
             eviction_turn: Semaphore::new(1),
             leader: Sender::new(None),
@@ -165,13 +168,15 @@ impl App {
             }
             lease::run(client, lease, leader, lease_stop).await
         });
+        let sampled = Arc::clone(&context);
+        tasks.spawn_until_stop("history", async move {
+            let count = || sampled.violations_of_leader();
+            sampled.violation_history.sample(count).await;
+        });
         let readiness = context.readiness.clone();
         let extra = move |request: Request<http::Body>| {
             let context = Arc::clone(&context);
-            async move {
-                let is_decisions = request.uri().path() == "/decisions";
-                is_decisions.then(|| decisions_page(&context.decisions))
-            }
+            async move { admin_page(&context, request.uri().path()) }
         };
         let registry = Arc::new(self.registry);
         let run = admin::serve(self.admin, registry, readiness, extra, stop);
@@ -186,8 +191,17 @@ fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 
     });
 }
 
-fn decisions_page(decisions: &Decisions) -> http::HttpResponse {
-    match serde_json::to_vec(&decisions.list()) {
+/// Returns the page of a path on the admin port; `None`: there is no such page.
+pub(crate) fn admin_page(context: &Context, path: &str) -> Option<http::HttpResponse> {
+    match path {
+        "/decisions" => Some(json(&context.decisions.list())),
+        HISTORY_PATH => Some(json(&[context.violation_history.series()])),
+        _ => None,
+    }
+}
+
+fn json<T: Serialize>(page: &T) -> http::HttpResponse {
+    match serde_json::to_vec(page) {
         Ok(body) => http::respond(200, "application/json", body),
         Err(error) => http::text(500, format!("{error}\n")),
     }

@@ -26,7 +26,7 @@ use tautline_core::TrustedNamespaces;
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
     admin::Readiness, cluster_store::ClusterStore, dynamic_watch::WatchedKinds, events::Events,
-    lease::Term,
+    history::FigureHistory, lease::Term,
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -50,6 +50,8 @@ pub(crate) struct Context {
     pub kinds: WatchedKinds,
     pub decisions: Decisions,
     pub readiness: Readiness,
+    /// The number of bindings in violation, while this replica led.
+    pub violation_history: FigureHistory,
     /// The violations, which the task of bindings reports and another task acts on.
     pub violations: Mutex<ViolationTracker>,
     /// One permit: there is one eviction at a time in the cluster.
@@ -61,5 +63,11 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn trusted(&self) -> &TrustedNamespaces {
         &self.config.provider_client.trusted
+    }
+
+    /// Returns the number of bindings in violation; `None` unless this replica leads.
+    pub(crate) fn violations_of_leader(&self) -> Option<u64> {
+        let leads = self.leader.borrow().as_ref().is_some_and(Term::is_active);
+        leads.then(|| self.metrics.violations()).flatten()
     }
 }

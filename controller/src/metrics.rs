@@ -111,6 +111,13 @@ impl Metrics {
         self.backing_off.set(number(counts.backing_off as u128));
     }
 
+    /// Returns the number of bindings in violation; `None` before they are counted.
+    pub(crate) fn violations(&self) -> Option<u64> {
+        let compliance = Compliance::Violation.name();
+        let bindings = self.bindings.get(&ByCompliance { compliance })?;
+        u64::try_from(bindings.get()).ok()
+    }
+
     pub(crate) fn wrote(&self, what: &'static str, ok: bool) {
         let outcome = if ok { "ok" } else { "failed" };
         self.writes.get_or_create(&Write { what, outcome }).inc();

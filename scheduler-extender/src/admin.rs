@@ -1,5 +1,5 @@
-//! Answers `/status`, `/explain` and `/explain/NAMESPACE/POD` on the extender's admin port with the
-//! extender's state and recorded planning rounds as JSON.
+//! Answers `/status`, `/history`, `/explain` and `/explain/NAMESPACE/POD` on the extender's admin
+//! port with the extender's state and recorded planning rounds as JSON.
 
 use hyper::Uri;
 use serde::Serialize;
@@ -8,17 +8,18 @@ use tautline_core::{
     constraints::{self, PodIdentity},
     dns,
 };
-use tautline_runtime::http;
+use tautline_runtime::{history::HISTORY_PATH, http};
 
 use crate::{
     explain::pod::{self, Governed, Read},
     state::State,
 };
 
-/// Handles `/status`, `/explain` and `/explain/NAMESPACE/POD`; `None` for another path.
+/// Handles the pages of the extender; `None` for another path.
 pub(crate) async fn admin_page(state: &State, uri: &Uri) -> Option<http::HttpResponse> {
     match uri.path() {
         "/status" => Some(json(&state.status())),
+        HISTORY_PATH => Some(json(&[state.waiting_pods.series()])),
         "/explain" => {
             state.recorded().await;
             Some(json(&state.history.summaries()))

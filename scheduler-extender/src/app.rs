@@ -12,6 +12,7 @@ use tautline_runtime::{
     cluster_store::ClusterStore,
     dynamic_watch::{self, WatchedKinds},
     events::{self, Queue},
+    history::FigureHistory,
     http,
     tasks::Tasks,
     watch::{Watch, WatchMetrics},
@@ -85,6 +86,7 @@ impl App {
         );
         let state = Arc::new(State {
             history: History::new(config.explain_bytes),
+            waiting_pods: FigureHistory::new("waitingPods", "pods"),
             plans: PlanCache::default(),
             bind_locks: BindLocks::default(),
             port: http::Port::new(config.limits, config.max_body_bytes, port_metrics),
@@ -113,7 +115,7 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The address of `/livez`, `/readyz`, `/metrics`, `/status` and `/explain`.
+    /// The address of `/livez`, `/readyz`, `/metrics`, `/status`, `/explain` and `/history`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -165,6 +167,12 @@ impl App {
         tasks.spawn("provider TLS", async move {
             providers.watch_tls_files(tls_stop).await;
             Ok(())
+        });
+        let (sampled, readiness) = (Arc::clone(&state), self.readiness.clone());
+        tasks.spawn_until_stop("history", async move {
+            readiness.wait().await;
+            let count = || Some(sampled.count_waiting_pods());
+            sampled.waiting_pods.sample(count).await;
         });
         let tls = self.serving.spawn(tasks);
         let admin_state = Arc::clone(&state);

@@ -8,7 +8,7 @@ use tautline_core::{
     constraints::{self, PodConstraints, PodIdentity},
 };
 use tautline_provider_client::{PlanningQuestion, ProviderClient, status::micros};
-use tautline_runtime::{cluster_store::ClusterStore, http};
+use tautline_runtime::{cluster_store::ClusterStore, history::FigureHistory, http};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub plans: PlanCache,
     pub bind_locks: BindLocks,
     pub history: History,
+    /// The number of pods that waited for a node.
+    pub waiting_pods: FigureHistory,
     pub events: OfferEvents,
     /// The lock that is held while an answer of filter is recorded.
     pub recording: Arc<Mutex<()>>,
@@ -52,6 +54,12 @@ impl State {
     /// Returns a guard to hold until the answer that is sent now is recorded.
     pub async fn begin_recording(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.recording).lock_owned().await
+    }
+
+    /// Returns the number of pods that wait for a node.
+    pub fn count_waiting_pods(&self) -> u64 {
+        let snapshot = self.store.snapshot();
+        snapshot.pods().filter(|pod| pod.waits_for_node()).count() as u64
     }
 
     /// Waits until the answers that were sent are recorded.

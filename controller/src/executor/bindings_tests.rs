@@ -7,6 +7,7 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tautline_core::{
+    Compliance,
     index::Object,
     model::{Offer, Pod, Target, TargetKind},
     selector::Selector,
@@ -14,13 +15,19 @@ use tautline_core::{
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
     admin::Readiness, cluster_store::ClusterStore, dynamic_watch::WatchedKinds, events::Events,
-    lease,
+    history::FigureHistory, lease,
 };
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, bindings::run};
-use crate::{config::Config, decisions::Decisions, metrics::Metrics, reconciler::BindingEvent};
+use crate::{
+    app::admin_page,
+    config::Config,
+    decisions::Decisions,
+    metrics::Metrics,
+    reconciler::{BindingEvent, Counts},
+};
 
 /// Answers a request, and reports writes of bindings by method and path.
 async fn answer(
@@ -91,6 +98,7 @@ fn context(client: Client) -> Arc<Context> {
         kinds: WatchedKinds::default(),
         decisions: Decisions::default(),
         readiness: Readiness::default(),
+        violation_history: FigureHistory::new("violations", "bindings"),
         violations: Mutex::default(),
         eviction_turn: Semaphore::new(1),
         leader: watch::Sender::new(None),
@@ -119,7 +127,33 @@ async fn executor_of_a_leader_creates_evaluates_and_writes_and_ends_when_stopped
     let status = next().await;
     assert!(status.starts_with(&format!("PATCH {all}/o-")), "{status}");
     assert!(status.ends_with("/status"), "{status}");
+    let counted = async {
+        while context.violations_of_leader().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let counted = tokio::time::timeout(Duration::from_secs(30), counted).await;
+    counted.expect("the leader counts bindings");
     stop.cancel();
     task.await.unwrap();
     election.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn history_of_a_standby_has_no_samples() {
+    let (sender, _writes) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request| answer(request, sender.clone()));
+    let context = context(Client::new(service, "default"));
+    let mut counts = Counts::default();
+    counts.bindings[Compliance::Violation as usize] = 3;
+    context.metrics.counted(&counts);
+    assert_eq!(context.metrics.violations(), Some(3));
+    let sampling = context
+        .violation_history
+        .sample(|| context.violations_of_leader());
+    _ = tokio::time::timeout(Duration::ZERO, sampling).await;
+    let page = admin_page(&context, "/history").unwrap();
+    assert_eq!(page.status(), 200);
+    assert_eq!(context.violation_history.series().samples, []);
+    assert!(admin_page(&context, "/other").is_none());
 }

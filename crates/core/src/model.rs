@@ -100,6 +100,11 @@ impl Pod {
         placement.flat_map(|p| &p.claims).map(|name| &**name)
     }
 
+    /// Returns whether the pod waits for a node.
+    pub fn waits_for_node(&self) -> bool {
+        self.node.is_none() && !self.finished && !self.terminating
+    }
+
     /// Returns whether kube-scheduler's last attempt failed because of Tautline's reason codes.
     pub fn is_rejected(&self) -> bool {
         let waits = self.placement.as_ref().filter(|_| !self.finished);

@@ -29,6 +29,8 @@ pub mod events;
 #[cfg(feature = "cluster")]
 pub mod finalizers;
 #[cfg(feature = "cluster")]
+pub mod history;
+#[cfg(feature = "cluster")]
 pub mod input_files;
 #[cfg(feature = "cluster")]
 pub mod lease;

@@ -1,6 +1,10 @@
-//! `/status` and the list of `/explain`.
+//! `/status`, `/history` and the list of `/explain`.
+
+use std::time::Duration;
 
 use serde_json::Value;
+use tautline_core::{index::Object, model::Pod};
+use tautline_runtime::{cluster_store::ClusterStore, history::Series};
 use tautline_scheduler_extender::{
     Config,
     explain::{Record, RecordedAnswers, Summary},
@@ -8,9 +12,11 @@ use tautline_scheduler_extender::{
 };
 
 use crate::{
-    served::http,
+    served::{Served, http},
     verbs::{ALL, Sample, World, names, world},
 };
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn get<T: serde::de::DeserializeOwned>(world: &World, path: &str) -> T {
     let (status, text) = http(world.served.admin, "GET", path, "").await;
@@ -38,6 +44,41 @@ async fn status_has_the_last_call_of_each_provider() {
     assert_eq!((&*call.outcome, &call.error), ("OK", &None));
     assert_eq!(call.deadline_micros, after.provider_deadline_micros);
     assert!(!provider.addresses[0].breaker_open, "{provider:?}");
+}
+
+#[tokio::test]
+async fn history_has_the_number_of_waiting_pods() {
+    let store = ClusterStore::default();
+    let pod = |name: &str, node: Option<&str>, finished| {
+        Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            node: node.map(Into::into),
+            finished,
+            ..Pod::default()
+        })
+    };
+    store.apply(pod("waits", None, false));
+    store.apply(pod("waits-too", None, false));
+    store.apply(pod("runs", Some("n1"), false));
+    store.apply(pod("failed", None, true));
+    let served = Served::start(Config::default(), store).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let (status, text) = http(served.admin, "GET", "/history", "").await;
+        assert_eq!(status, 200, "{text}");
+        let all: Vec<Series> = serde_json::from_str(&text).unwrap();
+        let [history] = all.as_slice() else {
+            panic!("{text}");
+        };
+        assert_eq!((&*history.name, &*history.unit), ("waitingPods", "pods"));
+        if let [(_, waiting), ..] = history.samples.as_slice() {
+            assert_eq!(*waiting, 2);
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no sample: {text}");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

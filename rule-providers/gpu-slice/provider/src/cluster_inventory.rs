@@ -7,7 +7,7 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
-    CostCache, Inventory, RequestClass, Shape,
+    CARD_MILLI, CostCache, Inventory, RequestClass, Shape,
     inventory::{self, CardPool, PodReservation},
     policy::PolicyName,
 };
@@ -192,6 +192,17 @@ impl ClusterInventory {
                 self.costs.set_position(*slot, entry.position);
             }
         }
+    }
+
+    /// Returns the percentage of all cards that pods have; `None`: no node has cards.
+    pub(crate) fn given_percent(&self) -> Option<u64> {
+        let pools = self.nodes.values().flat_map(|e| &e.inventory.pools);
+        let cards = pools.flat_map(|pool| &pool.cards);
+        let (given_milli, all_milli) = cards.fold((0, 0), |(given, all), card| {
+            let held = u64::from(card.held_milli());
+            (given + held, all + u64::from(CARD_MILLI))
+        });
+        (given_milli * 100).checked_div(all_milli)
     }
 
     /// Returns the shape that the pod requests; `None`: it requests no cards, or units of unknown

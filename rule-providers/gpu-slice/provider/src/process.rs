@@ -65,6 +65,12 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let metrics = Metrics::registered("", &mut server.registry);
     tasks.spawn_until_stop("reservations", provider.clone().maintain(metrics));
 
+    let (sampled, readiness) = (provider.clone(), server.readiness.clone());
+    tasks.spawn_until_stop("history", async move {
+        readiness.wait().await;
+        sampled.sample_given_cards().await;
+    });
+
     let tokens = config.agent_tokens.map(|(namespace, name)| {
         let account = (namespace.as_str(), name.as_str());
         Arc::new(TokenReviewer::new(client.clone(), AUDIENCE, account))

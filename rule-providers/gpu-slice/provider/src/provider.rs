@@ -9,9 +9,11 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::{family::Family, gauge::Gauge};
-use serde::Serialize;
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
-use tautline_runtime::cluster_store::ClusterStore;
+use tautline_runtime::{
+    cluster_store::ClusterStore,
+    history::{FigureHistory, HISTORY_PATH},
+};
 use tautline_sdk::{
     AdminPage, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, InFlightPod,
     ProviderError, RuleProvider,
@@ -31,11 +33,12 @@ const CHANGE_GATHER_TIME: Duration = Duration::from_millis(5);
 /// The longest wait for the watch to show a pod's claims. The watch is about as fast as the
 /// scheduler's, and it never shows a malformed claim.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
-/// The page on the admin port, and the field of its query with the names of nodes: the use of the
-/// nodes' cards, of all nodes without the field.
-const USE_PAGE: (&str, &str) = ("/gpu/use", "nodes=");
-/// The page on the admin port with the nodes whose agents are silent.
-const SILENT_PAGE: &str = "/gpu/silent";
+/// The path of the page with the use of the nodes' cards.
+const USE_PATH: &str = "/gpu/use";
+/// The field of its query with the names of nodes; without the field the page has all nodes.
+const USE_NODES: &str = "nodes=";
+/// The path of the page with the nodes whose agents are silent.
+const SILENT_PATH: &str = "/gpu/silent";
 
 tautline_runtime::metrics! {
     pub(crate) struct Metrics {
@@ -71,6 +74,8 @@ pub struct GpuSlice {
     pub(crate) state: Arc<Mutex<State>>,
     changes: CostChanges,
     claims: watch::Sender<()>,
+    /// The percentage of all cards that pods had.
+    given_cards: Arc<FigureHistory>,
 }
 
 impl GpuSlice {
@@ -88,6 +93,7 @@ impl GpuSlice {
             changes: inventory.changes.clone(),
             state: Arc::new(Mutex::new(State::new(inventory, &ids))),
             claims: watch::Sender::default(),
+            given_cards: Arc::new(FigureHistory::new("givenCards", "percent")),
         }
     }
 
@@ -113,18 +119,34 @@ impl GpuSlice {
     /// Returns the page of a path on the admin port, with its query; `None`: there is no such page.
     pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        if path == SILENT_PAGE {
-            let list = self.state.lock().silent_agents(Instant::now());
-            return Some(json_page(&list));
-        }
-        if path != USE_PAGE.0 {
-            return None;
-        }
-        let only = query.split('&').find_map(|f| f.strip_prefix(USE_PAGE.1));
+        let body = match path {
+            HISTORY_PATH => serde_json::to_string(&[self.given_cards.series()]),
+            SILENT_PATH => serde_json::to_string(&self.state.lock().silent_agents(Instant::now())),
+            USE_PATH => self.use_page(query),
+            _ => return None,
+        };
+        Some(match body {
+            Ok(body) => AdminPage::json(body),
+            Err(error) => AdminPage::text(500, error),
+        })
+    }
+
+    fn use_page(&self, query: &str) -> serde_json::Result<String> {
+        let only = query.split('&').find_map(|f| f.strip_prefix(USE_NODES));
         let only: Option<HashSet<&str>> = only.map(|nodes| nodes.split(',').collect());
         let wanted = |node: &str| only.as_ref().is_none_or(|only| only.contains(node));
         let page = self.state.lock().uses.page(Instant::now(), wanted);
-        Some(json_page(&page))
+        serde_json::to_string(&page)
+    }
+
+    /// Records once a minute how much of the cards pods have, and never ends.
+    pub(crate) async fn sample_given_cards(self) {
+        let given = || {
+            let mut state = self.state.lock();
+            state.sync(&self.store, Instant::now());
+            state.inventory.given_percent()
+        };
+        self.given_cards.sample(given).await;
     }
 
     async fn wait_for_claims(&self, request: &CostRequest) {
@@ -164,13 +186,6 @@ impl GpuSlice {
                 }
             }
         }
-    }
-}
-
-fn json_page(page: &impl Serialize) -> AdminPage {
-    match serde_json::to_string(page) {
-        Ok(body) => AdminPage::json(body),
-        Err(error) => AdminPage::text(500, error),
     }
 }
 

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tautline_core::{index::Object, model};
+use tautline_runtime::history::Series;
 use tautline_sdk::{Compliance, NodeCost, Reference, Rule, Workload};
 
 use super::*;
-use crate::cluster_inventory::NodeOrder;
+use crate::{
+    Inspection,
+    cluster_inventory::NodeOrder,
+    report::{CardSums, Order, Top, Uses},
+};
 
 const WHOLE: &str = "nvidia.com/gpu";
 const SHARED: [&str; 2] = ["nvidia.com/gpu-shared", "nvidia.com/gpu.shared"];
@@ -55,6 +60,30 @@ fn provider() -> GpuSlice {
     store.apply(pod("there", "part", WHOLE, 6));
     store.apply(pod("quarter", "shared", SHARED[0], 3));
     GpuSlice::new(store, Config::default())
+}
+
+#[tokio::test]
+async fn history_has_the_percentage_of_cards_that_pods_have() {
+    let provider = provider();
+    let samples = || {
+        let page = provider.admin_page("/history").unwrap();
+        let all: Vec<Series> = serde_json::from_str(&page.body).unwrap();
+        assert_eq!((&*all[0].name, &*all[0].unit), ("givenCards", "percent"));
+        all[0].samples.clone()
+    };
+    assert_eq!(samples(), []);
+    let sampling = provider.clone().sample_given_cards();
+    _ = tokio::time::timeout(Duration::ZERO, sampling).await;
+    let inspection = Inspection::new(provider.store.snapshot(), Config::default());
+    let totals = Top::new(&inspection, &Uses::default(), None, Order::Name).totals;
+    let sums = CardSums::of_all(&totals);
+    let percent = sums.held_milli / 10 / i64::try_from(sums.cards).unwrap();
+    assert!((1..100).contains(&percent), "{sums:?}");
+    let found: Vec<i64> = samples().iter().map(|s| s.1.try_into().unwrap()).collect();
+    assert_eq!(found, [percent]);
+
+    let empty = GpuSlice::new(ClusterStore::default(), Config::default());
+    assert_eq!(empty.state.lock().inventory.given_percent(), None);
 }
 
 async fn node_costs(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
