@@ -211,7 +211,7 @@ fn best(answers: Vec<AdminAnswer>) -> Result<(String, Bytes), Missing> {
 
 /// Returns the answers that can be parsed: during an upgrade some replicas may lack the page. Fails
 /// if no answer can be parsed.
-fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<T>> {
+pub(crate) fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<T>> {
     let (parsed, failed): (Vec<_>, Vec<_>) = answers.iter().map(parse).partition(Result::is_ok);
     match failed.into_iter().next() {
         Some(Err(error)) if parsed.is_empty() => Err(error),

@@ -16,7 +16,7 @@ use tautline_runtime::{
     watch::{Watch, WatchMetrics, watch_list},
 };
 
-use crate::{inspections::Inspections, source::Source};
+use crate::{history::LastHistory, inspections::Inspections, source::Source};
 
 /// The data behind the pages. Clones of its fields share their data.
 pub struct Console {
@@ -44,6 +44,7 @@ pub struct Console {
     /// The source of the data that is read on demand.
     pub source: Arc<dyn Source>,
     pub(crate) inspections: Inspections,
+    pub(crate) history: LastHistory,
 }
 
 impl Console {
@@ -62,6 +63,7 @@ impl Console {
             trusted: TrustedNamespaces::new([OWN_NAMESPACE]),
             source,
             inspections: Inspections::default(),
+            history: LastHistory::default(),
         }
     }
 }

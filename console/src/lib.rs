@@ -13,6 +13,7 @@ mod console;
 mod draw;
 mod figures;
 mod form;
+mod history;
 mod inspections;
 mod layout;
 mod links;
@@ -20,6 +21,7 @@ mod pages;
 mod request;
 mod server;
 pub mod source;
+mod sparkline;
 mod table;
 #[cfg(test)]
 mod tests;

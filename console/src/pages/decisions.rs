@@ -143,7 +143,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
 
 /// Returns whether a pod has no node and may get one.
 pub(super) fn waits(pod: &Pod) -> bool {
-    pod.node.is_none() && !pod.finished && !pod.terminating
+    pod.waits_for_node()
 }
 
 /// Returns the rules that left a pod without a node, and whether it has scheduling gates.

@@ -22,9 +22,11 @@ use crate::{
     Console, admin,
     console::lists,
     draw::{self, cards_of},
+    history::{GIVEN_CARDS, History, VIOLATIONS, WAITING_PODS},
     links,
     request::{PageRequest, PageResult},
     source::Component,
+    sparkline::sparkline,
 };
 
 #[derive(Debug, Serialize)]
@@ -44,6 +46,7 @@ struct Overview {
     silent_gpu_agents: Option<SilentAgents>,
     silent_latency_agents: Option<SilentAgents>,
     feed: Feed,
+    history: History,
     /// The names of the lists that are not complete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
@@ -76,7 +79,7 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
 
 async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
     let source = &*console.source;
-    let (statuses, summaries, decisions, agents, inspected, silent_gpu, silent_latency) = tokio::join!(
+    let (statuses, summaries, decisions, agents, inspected, silent_gpu, silent_latency, history) = tokio::join!(
         admin::statuses(source),
         admin::summaries(source),
         admin::decisions(source),
@@ -84,6 +87,7 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
         console.inspections.get(&console.store),
         admin::silent_agents(source, (Component::Gpu, "/gpu/silent")),
         admin::silent_agents(source, (Component::Latency, "/latency/silent")),
+        history(console),
     );
     // This is read before the objects, whose lists may become complete in between.
     let missing = console.readiness.missing();
@@ -109,9 +113,18 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
         silent_gpu_agents: silent_gpu.filter(|_| !console.of_manifests),
         silent_latency_agents: silent_latency.filter(|_| !console.of_manifests),
         feed: Feed::new(summaries, decisions, &bindings, now),
+        history,
         missing,
         of_manifests: console.of_manifests,
     })
+}
+
+/// Returns the last hours of the figures; manifests have none.
+async fn history(console: &Console) -> History {
+    if console.of_manifests {
+        return History::default();
+    }
+    console.history.get(&*console.source).await
 }
 
 fn render(view: &Overview, now: Timestamp) -> Markup {
@@ -147,12 +160,12 @@ fn tiles(view: &Overview, now: Timestamp) -> Markup {
     html! {
         div .tiles {
             @if view.lacks(&[lists::BINDINGS]) { (unknown("Bindings", "/bindings")) }
-            @else { (compliance(&view.bindings)) }
+            @else { (compliance(&view.bindings, &view.history)) }
             @if view.lacks(&[lists::PODS]) { (unknown("Pods without a node", "/decisions?view=waiting")) }
-            @else { (waiting(&view.waiting)) }
+            @else { (waiting(&view.waiting, &view.history)) }
             (scheduler(&view.extender, view.of_manifests, now))
             @if view.lacks(&[lists::NODES, lists::PODS]) { (unknown("GPU", "/gpu")) }
-            @else { (gpu(&view.gpu)) }
+            @else { (gpu(&view.gpu, &view.history)) }
             (agents(&view.agents))
             (counts(view))
         }
@@ -176,7 +189,7 @@ fn unknown(title: &str, link: &str) -> Markup {
     tile(title, link, &html! { p .figure { "unknown" } })
 }
 
-fn compliance(all: &Bindings) -> Markup {
+fn compliance(all: &Bindings, history: &History) -> Markup {
     let existing = all.states.iter().filter(|count| !count.is_none());
     let content = html! {
         p .figure { (all.total) }
@@ -185,11 +198,12 @@ fn compliance(all: &Bindings) -> Markup {
         } @else {
             (draw::counts(existing, None, |name| links::link("/bindings", [("compliance", name)])))
         }
+        (sparkline("Violations", history.get(VIOLATIONS)))
     };
     tile("Bindings", "/bindings", &content)
 }
 
-fn waiting(waiting: &Waiting) -> Markup {
+fn waiting(waiting: &Waiting, history: &History) -> Markup {
     let link = |reason: &str| {
         let fields = [("view", "waiting"), ("reason", reason)];
         links::link("/decisions", fields)
@@ -214,6 +228,7 @@ fn waiting(waiting: &Waiting) -> Markup {
                 }
             }
         }
+        (sparkline("Waiting pods", history.get(WAITING_PODS)))
     };
     tile("Pods without a node", "/decisions?view=waiting", &content)
 }
@@ -247,7 +262,7 @@ fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> M
     tile("kube-scheduler", "/decisions", &content)
 }
 
-fn gpu(gpu: &Part<Gpu>) -> Markup {
+fn gpu(gpu: &Part<Gpu>, history: &History) -> Markup {
     let content = match gpu {
         Part::Failed { error } => failed(error),
         Part::Known(gpu) if gpu.sums.cards == 0 && gpu.counted_units == 0 => html! {
@@ -255,7 +270,10 @@ fn gpu(gpu: &Part<Gpu>) -> Markup {
             p .dim { "No node reports GPUs. Cards show once an agent or a device plugin runs: docs/howto/gpu-sharing.md." }
         },
         Part::Known(gpu) => html! {
-            @if gpu.sums.cards > 0 { (cards(&gpu.sums)) }
+            @if gpu.sums.cards > 0 {
+                (cards(&gpu.sums))
+                (sparkline("Given to pods", history.get(GIVEN_CARDS)))
+            }
             @if gpu.counted_units > 0 {
                 p .dim {
                     (gpu.counted_used_units) " of " (gpu.counted_units)

@@ -1,9 +1,6 @@
 //! Keeps the last hours of a figure in memory, for the page `/history` of an admin port.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -32,41 +29,33 @@ pub struct Series {
 
 /// Keeps one sample a minute of a figure, for the last [`HISTORY_MINUTES`].
 #[derive(Debug)]
-pub struct FigureHistory {
-    name: &'static str,
-    unit: &'static str,
-    samples: Mutex<VecDeque<(u64, u64)>>,
-}
+pub struct FigureHistory(Mutex<Series>);
 
 impl FigureHistory {
     /// Creates a history without samples.
-    pub fn new(name: &'static str, unit: &'static str) -> Self {
-        Self {
-            name,
-            unit,
-            samples: Mutex::default(),
-        }
+    pub fn new(name: &str, unit: &str) -> Self {
+        Self(Mutex::new(Series {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            samples: Vec::new(),
+        }))
     }
 
     /// Records a value. The greatest value of a minute is kept.
     pub fn record(&self, now: UnixTime, value: u64) {
         let minute = now.as_secs() / SAMPLE_PERIOD.as_secs();
-        let mut samples = self.samples.lock();
+        let samples = &mut self.0.lock().samples;
         // If the clock was set back, the later samples have wrong times.
         samples.retain(|(then, _)| *then <= minute && minute - then < HISTORY_MINUTES);
-        match samples.back_mut() {
+        match samples.last_mut() {
             Some((last, greatest)) if *last == minute => *greatest = value.max(*greatest),
-            _ => samples.push_back((minute, value)),
+            _ => samples.push((minute, value)),
         }
     }
 
     /// Returns the samples.
     pub fn series(&self) -> Series {
-        Series {
-            name: self.name.to_owned(),
-            unit: self.unit.to_owned(),
-            samples: self.samples.lock().iter().copied().collect(),
-        }
+        self.0.lock().clone()
     }
 
     /// Records the value that `read` returns, now and in each following minute, and never ends.

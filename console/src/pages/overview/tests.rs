@@ -248,3 +248,59 @@ async fn silent_agents_have_names_and_links() {
     let (_, page) = get(&Arc::new(console), "/").await;
     assert!(!page.contains("GPU agents of"), "{page}");
 }
+
+#[tokio::test]
+async fn tiles_have_the_last_hours() {
+    let history = |name: &str, unit: &str, values: [u64; 3]| {
+        let samples: Vec<(u64, u64)> = (29_455_919..).zip(values).collect();
+        json!([{"name": name, "unit": unit, "samples": samples}]).to_string()
+    };
+    let figures = [
+        (
+            Component::Controller,
+            history("violations", "bindings", [4, 0, 2]),
+        ),
+        (
+            Component::Extender,
+            history("waitingPods", "pods", [3, 9, 3]),
+        ),
+        (
+            Component::Gpu,
+            history("givenCards", "percent", [10, 62, 55]),
+        ),
+    ];
+    let figures = figures.map(|(component, body)| (component, "/history", body));
+    let with_history = || {
+        let mut console = console([answers(), figures.to_vec()].concat());
+        console.store.apply(Object::Node(gpu_node()));
+        console.of_manifests = false;
+        console
+    };
+    let console = Arc::new(with_history());
+    let (_, page) = get(&console, "/").await;
+    for text in [
+        "Violations over the last 2 minutes: 0 to 4, now 2",
+        "Waiting pods over the last 2 minutes: 3 to 9, now 3",
+        "Given to pods over the last 2 minutes: 10 % to 62 %, now 55 %",
+    ] {
+        let title = format!("<title>{text}</title>");
+        assert!(page.contains(&title), "{text}: {page}");
+    }
+    assert!(!page.contains("style="), "{page}");
+    let view = tests::json(&console, "/").await;
+    let violations = &view["history"]["violations"];
+    assert_eq!(violations["samples"][2], json!([29_455_921, 2]), "{view}");
+
+    let mut of_manifests = with_history();
+    of_manifests.of_manifests = true;
+    let (_, page) = get(&Arc::new(of_manifests), "/").await;
+    assert!(!page.contains("svg class=\"spark\""), "{page}");
+}
+
+fn gpu_node() -> model::Node {
+    model::Node {
+        name: "gpu-1".into(),
+        allocatable: [("nvidia.com/gpu", 8000)].into_iter().collect(),
+        ..model::Node::default()
+    }
+}
