@@ -125,8 +125,7 @@ impl LocalScheduler {
                     store.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
-                    let waits = pod.node.is_none() && !pod.finished && !pod.terminating;
-                    if waits {
+                    if pod.waits_for_node() {
                         pending.push((**api).clone());
                     }
                     store.apply(Object::Pod(pod));

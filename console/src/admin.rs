@@ -119,7 +119,8 @@ pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
 /// agent reports to all replicas. `None`: no replica has the list.
 pub(crate) async fn silent_agents(
     source: &dyn Source,
-    (of, path): (Component, &str),
+    of: Component,
+    path: &str,
 ) -> Option<SilentAgents> {
     let lists = parse_all::<SilentAgents>(&admin(source, of, path).await.ok()?).ok()?;
     lists.into_iter().max_by_key(|list| list.total)

@@ -141,11 +141,6 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
     request.respond(title, command, &view, |view| render(view, request, now))
 }
 
-/// Returns whether a pod has no node and may get one.
-pub(super) fn waits(pod: &Pod) -> bool {
-    pod.waits_for_node()
-}
-
 /// Returns the rules that left a pod without a node, and whether it has scheduling gates.
 pub(super) fn causes(pod: &Pod) -> (&[Box<str>], bool) {
     let placement = pod.placement.as_deref();
@@ -156,7 +151,9 @@ pub(super) fn causes(pod: &Pod) -> (&[Box<str>], bool) {
 /// Returns the pods without a node that match the filter, sorted by namespace and name.
 fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
     let pods = snapshot.pods().map(|p| &**p);
-    let mut pods: Vec<&Pod> = pods.filter(|p| waits(p) && filter.waiting(p)).collect();
+    let mut pods: Vec<&Pod> = pods
+        .filter(|p| p.waits_for_node() && filter.waiting(p))
+        .collect();
     pods.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     pods
 }

@@ -79,14 +79,13 @@ pub(super) async fn page(request: &PageRequest) -> PageResult {
 
 async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
     let source = &*console.source;
-    let (statuses, summaries, decisions, agents, inspected, silent_gpu, silent_latency, history) = tokio::join!(
+    let (statuses, summaries, decisions, agents, inspected, silent, history) = tokio::join!(
         admin::statuses(source),
         admin::summaries(source),
         admin::decisions(source),
         counts::agents(source),
         console.inspections.get(&console.store),
-        admin::silent_agents(source, (Component::Gpu, "/gpu/silent")),
-        admin::silent_agents(source, (Component::Latency, "/latency/silent")),
+        silent_agents(console),
         history(console),
     );
     // This is read before the objects, whose lists may become complete in between.
@@ -109,14 +108,25 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
             agents,
             nodes: snapshot.node_count(),
         })),
-        // Manifests have no agents.
-        silent_gpu_agents: silent_gpu.filter(|_| !console.of_manifests),
-        silent_latency_agents: silent_latency.filter(|_| !console.of_manifests),
+        silent_gpu_agents: silent.0,
+        silent_latency_agents: silent.1,
         feed: Feed::new(summaries, decisions, &bindings, now),
         history,
         missing,
         of_manifests: console.of_manifests,
     })
+}
+
+/// Returns the silent agents of GPUs and of latency; manifests have no agents.
+async fn silent_agents(console: &Console) -> (Option<SilentAgents>, Option<SilentAgents>) {
+    if console.of_manifests {
+        return (None, None);
+    }
+    let source = &*console.source;
+    tokio::join!(
+        admin::silent_agents(source, Component::Gpu, "/gpu/silent"),
+        admin::silent_agents(source, Component::Latency, "/latency/silent"),
+    )
 }
 
 /// Returns the last hours of the figures; manifests have none.

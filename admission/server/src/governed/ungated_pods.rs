@@ -152,10 +152,7 @@ fn message(names: &[String]) -> String {
 }
 
 fn find_ungated(snapshot: &Snapshot) -> Vec<(&OfferEntry, Vec<String>)> {
-    let ungated = |pod: &Pod| {
-        let pending = pod.node.is_none() && !pod.finished && !pod.terminating;
-        pending && pod.requests.milli(GATE_RESOURCE) == 0
-    };
+    let ungated = |pod: &Pod| pod.waits_for_node() && pod.requests.milli(GATE_RESOURCE) == 0;
     let offers = snapshot.offers().filter(|e| !e.offer.terminating);
     offers
         .map(|entry| {

@@ -20,7 +20,7 @@ use crate::{
     links,
     pages::{
         bindings::{Row, row},
-        decisions::{Sentences, causes, waits},
+        decisions::{Sentences, causes},
     },
 };
 
@@ -76,7 +76,9 @@ impl Attention {
         let mut bad: Vec<_> = bindings.iter().filter(|b| is_bad(b)).collect();
         let violations_total = bad.len();
         bad.sort_by_cached_key(|b| figures::worst_first(b));
-        let pods = snapshot.pods().filter(|p| waits(p) && !is_gated(p));
+        let pods = snapshot
+            .pods()
+            .filter(|p| p.waits_for_node() && !is_gated(p));
         let mut pods: Vec<Arc<Pod>> = pods.cloned().collect();
         let waiting_total = pods.len();
         pods.sort_by_key(|p| (causes(p).0.is_empty(), p.created_unix));

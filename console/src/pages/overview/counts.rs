@@ -11,7 +11,7 @@ use tautline_gpu_slice::report::{Amounts, CardSums, Total};
 use crate::{
     admin::admin,
     draw::{Count, error_line},
-    pages::decisions::{causes, waits},
+    pages::decisions::causes,
     source::{AdminAnswer, Component, Source},
 };
 
@@ -78,7 +78,7 @@ impl Waiting {
     pub fn new(snapshot: &Snapshot) -> Self {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let (mut total, mut gated, mut other) = (0, 0, 0);
-        for pod in snapshot.pods().filter(|p| waits(p)) {
+        for pod in snapshot.pods().filter(|p| p.waits_for_node()) {
             total += 1;
             match causes(pod) {
                 ([], true) => gated += 1,
