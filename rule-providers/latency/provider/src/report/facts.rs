@@ -165,12 +165,12 @@ impl ReportSource for Latency {
         let (snapshot, now) = (self.network.store.snapshot(), self.network.now());
         let store = self.network.pairs.lock();
         SilentAgents::new(snapshot.nodes().filter_map(|node| {
-            let instance = store.id(&node.name).and_then(|id| store.get(id));
-            let silence = instance.map(|instance| instance.silence(now));
-            Some((
-                &*node.name,
-                silence.map_or(Some(None), |known| known.map(Some))?,
-            ))
+            let agent = store.id(&node.name).and_then(|id| store.get(id));
+            let silent = match agent {
+                Some(agent) => Some(agent.silence(now)?),
+                None => None,
+            };
+            Some((&*node.name, silent))
         }))
     }
 }
