@@ -115,8 +115,8 @@ impl LocalScheduler {
         store.apply(manifest_files::storage(items));
         let (mut pending, mut services) = (Vec::new(), Vec::new());
         for item in items {
-            let rules = manifest_files::pod_rules(item);
-            rules.into_iter().for_each(|rules| store.apply(rules));
+            let volumes = manifest_files::pod_volumes(item);
+            volumes.into_iter().for_each(|volumes| store.apply(volumes));
             let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
@@ -250,7 +250,7 @@ impl LocalScheduler {
             });
         }
         let known = convert::pod(pod);
-        self.keep_rules(pod);
+        self.keep_volumes(pod);
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
             let snapshot = self.store.snapshot();
@@ -301,13 +301,13 @@ impl LocalScheduler {
         })
     }
 
-    /// Replaces the rules of an earlier pod of this name by those of `pod`.
-    fn keep_rules(&self, pod: &Pod) {
-        let rules = convert::pod_rules(pod);
-        let is_empty = rules.is_empty();
-        let object = Object::PodRules(rules);
+    /// Replaces the claims of an earlier pod of this name by those of `pod`.
+    fn keep_volumes(&self, pod: &Pod) {
+        let volumes = convert::pod_volumes(pod);
+        let is_empty = volumes.claims.is_empty();
+        let object = Object::PodVolumes(volumes);
         if is_empty {
-            self.store.delete(Kind::PodRules, &object.key());
+            self.store.delete(Kind::PodVolumes, &object.key());
         } else {
             self.store.apply(object);
         }

@@ -14,6 +14,7 @@ pub(crate) mod evaluate;
 mod evict;
 pub(crate) mod gate;
 pub(crate) mod open_reports;
+mod pod_storage;
 pub(crate) mod release;
 pub(crate) mod violations;
 pub(crate) mod watch_bindings;

@@ -203,6 +203,9 @@ async fn controller_keeps_pods_that_must_not_move() {
     for app in ["flap", "quiet", "mediated"] {
         world.deployment(app, 1).await;
     }
+    for object in local_disk() {
+        objects::apply_one(world.client(), object).await.unwrap();
+    }
     for (app, _, pod) in pods_that_stay() {
         world.offer(app, json!({"violationPolicy": "Evict"})).await;
         objects::apply_one(world.client(), pod).await.unwrap();
@@ -310,7 +313,21 @@ fn pods_that_stay() -> Vec<(&'static str, &'static str, Value)> {
     let jobset = json!({"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}});
     let pinned = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let cache = json!({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}});
+    let nowhere =
+        "NoBetterNode: target default: no other node fits the pod by Kubernetes' own rules: ";
+    let disk = json!({"spec": {"volumes": [
+        {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]}});
+    let racks = json!({"spec": {"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "example.com/rack", "whenUnsatisfiable": "DoNotSchedule",
+         "labelSelector": {"matchLabels": {"app": "racks"}}}]}});
+    let beside = json!({"spec": {"affinity": {"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname",
+             "labelSelector": {"matchLabels": {"app": "disk"}}}]}}}});
     vec![
+        ("disk", nowhere, pod("disk", set, disk)),
+        ("racks", nowhere, pod("racks", set, racks)),
+        ("beside", nowhere, pod("beside", set, beside)),
         (
             "widget",
             "UnknownOwner: target default: pod default/widget belongs to Widget owner \
@@ -335,6 +352,21 @@ fn pods_that_stay() -> Vec<(&'static str, &'static str, Value)> {
             pod("cache", set, cache),
         ),
     ]
+}
+
+/// A volume that only `n1` can use, and its claim.
+fn local_disk() -> [Value; 2] {
+    let terms = json!([{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]);
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "local": {"path": "/disk"}, "claimRef": {"namespace": "default", "name": "disk"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "disk", "namespace": "default"},
+        "spec": {"storageClassName": "", "volumeName": "disk", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    [volume, claim]
 }
 
 fn merge(into: &mut Value, from: &Value) {

@@ -133,6 +133,8 @@ async fn roles(plane: &ControlPlane) {
             "controller",
             "list poddisruptionbudgets.policy default/".into(),
         ),
+        ("controller", "get persistentvolumeclaims default/x".into()),
+        ("controller", "get persistentvolumes /x".into()),
         ("controller", format!("create {LEASES} tautline-system/")),
         ("controller", lease("update")),
         ("extender", lease("get")),

@@ -125,6 +125,8 @@ pub(crate) fn needed(workload: &Workload<'_>, own: &str) -> Vec<Right> {
         Role::Controller => {
             add("create", "", &["pods/eviction"], all);
             add("list", "policy", &["poddisruptionbudgets"], all);
+            let storage = ["persistentvolumeclaims", "persistentvolumes"];
+            add("get", "", &storage, all);
             add("create", GROUP, &["constraintpolicybindings"], all);
             add("patch", GROUP, &STATUS, all);
             add("create", LEASES, &["leases"], (own, ""));

@@ -88,8 +88,10 @@ impl SourceArgs {
             index.apply(manifest_files::storage(&items));
         }
         for item in &items {
-            let rules = manifest_files::pod_rules(item);
-            rules.into_iter().for_each(|rules| _ = index.apply(rules));
+            let volumes = manifest_files::pod_volumes(item);
+            volumes
+                .into_iter()
+                .for_each(|volumes| _ = index.apply(volumes));
             match manifest_files::object(item) {
                 Ok(object) => object.into_iter().for_each(|o| _ = index.apply(o)),
                 Err(error) if self.is_manifests() => bail!("{error}"),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{Affinity, Pod, PodSpec};
 use tautline_api::{convert, manifest::Item};
-use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, pod_rules::PodRules};
+use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, volumes::PodVolumes};
 
 /// The schedulers whose part is played here, the second by Tautline's manifests.
 const SCHEDULERS: [&str; 2] = [DEFAULT_SCHEDULER, "tautline-scheduler"];
@@ -78,9 +78,9 @@ pub(super) fn fields(
     if spec.scheduling_group.is_some() {
         found.push("schedulingGroup".to_owned());
     }
-    let rules = convert::pod_rules(pod);
-    found.extend(volumes(snapshot, &rules));
-    if unread.csi_nodes && !rules.claims.is_empty() {
+    let of_pod = convert::pod_volumes(pod);
+    found.extend(volumes(snapshot, &of_pod));
+    if unread.csi_nodes && !of_pod.claims.is_empty() {
         found.push("volumes (limits of CSINodes)".to_owned());
     }
     found
@@ -165,13 +165,13 @@ fn has_lower_priority(snapshot: &Snapshot, priority: i32) -> bool {
 }
 
 /// Returns the claims whose volume or storage class is not known.
-fn volumes(snapshot: &Snapshot, rules: &PodRules) -> Vec<String> {
+fn volumes(snapshot: &Snapshot, of: &PodVolumes) -> Vec<String> {
     let storage = snapshot.storage();
     let mut found = Vec::new();
-    for name in &rules.claims {
-        let made = || rules.own_claims.iter().find(|claim| claim.name == *name);
+    for name in &of.claims {
+        let made = || of.own_claims.iter().find(|claim| claim.name == *name);
         let claim = storage
-            .and_then(|s| s.claim(&rules.namespace, name))
+            .and_then(|s| s.claim(&of.namespace, name))
             .or_else(made);
         // An absent claim keeps the pod pending.
         let Some((storage, claim)) = storage.zip(claim) else {

@@ -28,13 +28,13 @@ pub(crate) struct NodePlan {
     pub allocates: bool,
     pub nodes: Arc<NodeSet>,
     pub plan: Plan,
-    /// The first rule that could not be planned, with the error.
-    pub unanswered: Option<String>,
+    /// What could not be planned, such as a rule, with the reason.
+    pub unplanned: Option<String>,
 }
 
 pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> {
-    if let Some(rule) = &plan.unanswered {
-        return Err(Refusal::new("PlanIncomplete", rule));
+    if let Some(unplanned) = &plan.unplanned {
+        return Err(Refusal::new("PlanIncomplete", unplanned));
     }
     let (nodes, verdicts) = (&plan.nodes, &plan.plan.verdicts);
     let rank = |at: usize| verdicts[at].is_usable().then(|| verdicts[at].rank());
@@ -92,7 +92,8 @@ fn no_usable_node(plan: &NodePlan, here: Option<usize>) -> String {
     let others = plan.plan.verdicts.len() - usize::from(here.is_some());
     let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
     match others {
-        0 => "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, cordon"
+        0 => "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, topology \
+              spread, host ports, volumes, cordon"
             .to_owned(),
         _ => format!(
             "none of the {others} other nodes that fit the pod is within the rules: {}",

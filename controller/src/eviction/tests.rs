@@ -29,7 +29,7 @@ fn plan(verdicts: [NodeVerdict; 3]) -> NodePlan {
         plan: Plan {
             verdicts: verdicts.to_vec(),
         },
-        unanswered: None,
+        unplanned: None,
         allocates: false,
     }
 }
@@ -108,7 +108,8 @@ fn better_node_says_that_no_other_node_fits() {
     for verdict in [usable(5, 1), over_limit()] {
         assert_eq!(
             better_node(&only(verdict), "a").unwrap_err().text,
-            "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, cordon"
+            "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, \
+             topology spread, host ports, volumes, cordon"
         );
     }
 }
@@ -140,11 +141,11 @@ fn better_node_may_be_found_for_a_pod_on_a_node_that_would_not_take_it() {
 
 #[test]
 fn better_node_is_unknown_while_a_rule_has_no_answer() {
-    let unanswered = NodePlan {
-        unanswered: Some("rule latency could not be planned".to_owned()),
+    let unplanned = NodePlan {
+        unplanned: Some("rule latency could not be planned".to_owned()),
         ..plan([usable(5, 1), usable(4, 1), usable(3, 1)])
     };
-    let refusal = better_node(&unanswered, "a").unwrap_err();
+    let refusal = better_node(&unplanned, "a").unwrap_err();
     assert_eq!(refusal.code, "PlanIncomplete");
 }
 

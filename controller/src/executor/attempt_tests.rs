@@ -24,6 +24,7 @@ use tautline_core::{
     index::Object,
     model::{self, Offer, Service, ViolationPolicy, key},
     planning::{NodeVerdict, Plan},
+    volumes::PodVolumes,
 };
 use tautline_provider_client::CallError;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -304,9 +305,16 @@ impl Calls for Fake {
         let pod = self.pods.get(name).cloned();
         pod.ok_or_else(|| Refusal::new("Failed", format!("pod {namespace}/{name}: not found")))
     }
-    async fn plan(&self, _: &Snapshot, _: &Offer, pod: &model::Pod) -> NodePlan {
+    async fn plan(
+        &self,
+        _: &Snapshot,
+        _: &Offer,
+        pod: &model::Pod,
+        volumes: PodVolumes,
+    ) -> NodePlan {
         assert_eq!(pod.node, None, "planned as it would come again");
-        self.record(format!("plan {}", pod.name));
+        let claims = volumes.claims.iter().map(|name| format!(" with {name}"));
+        self.record(format!("plan {}{}", pod.name, claims.collect::<String>()));
         let verdict = |(_, cost): &(&str, Option<u64>)| match cost {
             Some(cost) => NodeVerdict::Usable {
                 normalized_cost: *cost,
@@ -323,7 +331,7 @@ impl Calls for Fake {
             plan: Plan {
                 verdicts: self.nodes.iter().map(verdict).collect(),
             },
-            unanswered: None,
+            unplanned: None,
             allocates: false,
         }
     }

@@ -11,6 +11,7 @@ use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
 use tautline_core::{
     Compliance, Snapshot,
     model::{self, Offer, Service},
+    volumes::PodVolumes,
 };
 use tautline_provider_client::CallError;
 use tokio::sync::SemaphorePermit;
@@ -77,8 +78,14 @@ pub(super) trait Calls: Send + Sync {
     async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), CallError>;
 
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal>;
-    /// Plans the nodes for a pod. `offer` is the violated offer.
-    async fn plan(&self, snapshot: &Snapshot, offer: &Offer, pod: &model::Pod) -> NodePlan;
+    /// Plans the nodes for a pod with these volumes. `offer` is the violated offer.
+    async fn plan(
+        &self,
+        snapshot: &Snapshot,
+        offer: &Offer,
+        pod: &model::Pod,
+        volumes: PodVolumes,
+    ) -> NodePlan;
     /// Lists the pods of a group that have not finished.
     async fn group_pods(&self, namespace: &str, group: &Group) -> Result<Vec<Pod>, Refusal>;
     async fn budgets(&self, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Refusal>;

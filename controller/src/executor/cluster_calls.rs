@@ -24,9 +24,11 @@ use tautline_api::{
 use tautline_core::{
     Compliance, Snapshot, constraints,
     model::{self, Offer, Service, key},
+    names::GATE_RESOURCE,
     planning::RuleOutcome,
+    volumes::PodVolumes,
 };
-use tautline_provider_client::CallError;
+use tautline_provider_client::{CallError, PlanningRound};
 use tautline_runtime::{
     api_call::{self, ApiCallError},
     events::{EventNote, reference_to_pod},
@@ -41,6 +43,7 @@ use super::{
     api::{self, ACTIONS_MANAGER},
     calls::{Calls, Level},
     evaluate::evaluate,
+    pod_storage,
 };
 use crate::{
     binding_spec::{BindingSpec, note, reference_to_offer},
@@ -264,8 +267,30 @@ impl Calls for ClusterCalls {
         pod.map_err(|e| Refusal::new("Failed", format!("pod {namespace}/{name}: {e}")))
     }
 
-    async fn plan(&self, snapshot: &Snapshot, offer: &Offer, pod: &model::Pod) -> NodePlan {
+    async fn plan(
+        &self,
+        snapshot: &Snapshot,
+        offer: &Offer,
+        pod: &model::Pod,
+        volumes: PodVolumes,
+    ) -> NodePlan {
         let providers = &self.context.provider_client;
+        let known;
+        let snapshot = if volumes.claims.is_empty() {
+            snapshot
+        } else {
+            match pod_storage::read(&self.context.client, &volumes).await {
+                Ok(storage) => known = snapshot.with_volumes(volumes, storage),
+                Err(why) => {
+                    let unplanned = Some(format!("volumes could not be planned: {why}"));
+                    return NodePlan {
+                        unplanned,
+                        ..NodePlan::default()
+                    };
+                }
+            }
+            &known
+        };
         let (rules, _) = constraints::offer_rules(snapshot, offer);
         let allocates = rules.iter().any(|rule| {
             let service = providers.provider(snapshot, &rule.name, &offer.namespace);
@@ -281,7 +306,7 @@ impl Calls for ClusterCalls {
         });
         NodePlan {
             allocates,
-            unanswered,
+            unplanned: unanswered.or_else(|| unplanned_devices(snapshot, pod, &round)),
             nodes: round.nodes,
             plan: round.plan,
         }
@@ -364,6 +389,32 @@ fn without_containers(mut pod: Pod) -> Pod {
         spec.init_containers = None;
     }
     pod
+}
+
+/// Returns why the plan does not show where the pod would get its devices: only the rule for GPUs
+/// counts those of drivers.
+fn unplanned_devices(
+    snapshot: &Snapshot,
+    pod: &model::Pod,
+    round: &PlanningRound,
+) -> Option<String> {
+    if round.rules.iter().any(|r| *r.rule.name == *"gpu-slice") {
+        return None;
+    }
+    let claim = pod.claims().next();
+    let mut requests = pod.requests.iter();
+    let what = match claim {
+        Some(claim) => format!("ResourceClaim {claim}"),
+        None => {
+            let of_class = requests.find(|(name, amount)| {
+                *amount > 0 && *name != GATE_RESOURCE && snapshot.is_served_by_devices(name)
+            });
+            format!("{} from a DeviceClass", of_class?.0)
+        }
+    };
+    Some(format!(
+        "no rule gpu-slice governs the pod, so nothing plans its devices: {what}"
+    ))
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {

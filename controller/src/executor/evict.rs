@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use tautline_api::constraint::LastEviction;
+use tautline_api::{constraint::LastEviction, convert};
 use tautline_core::{Compliance, Snapshot};
 
 use super::{
@@ -105,7 +105,8 @@ impl<C: Calls> Turn<'_, C> {
             None => None,
         };
         let pod = as_unbound(object.clone());
-        let plan = calls.plan(snapshot, self.offer, &pod).await;
+        let volumes = convert::pod_volumes(&object);
+        let plan = calls.plan(snapshot, self.offer, &pod, volumes).await;
         Ok(Candidate {
             target: better_node(&plan, &node)?,
             is_last_resort: group.is_some() || is_only_replica(snapshot, known),

@@ -32,8 +32,7 @@ pub use pod::{
 };
 pub use pod_claims::{PodClaims, pod_claims};
 pub use pod_requests::{container_requests_of, requests};
-pub use pod_rules::pod_rules;
-pub use storage::{storage_class, volume, volume_claim};
+pub use storage::{pod_volumes, storage_class, volume, volume_claim};
 
 use pod::condition;
 

@@ -33,7 +33,7 @@ pub fn taken_port<'a>(
     }
     let others = snapshot.pods_on(&node.name).iter();
     let others = others.filter(|p| p.name != pod.name || p.namespace != pod.namespace);
-    let taken = others.filter_map(|p| snapshot.pod_rules(&p.namespace, &p.name));
+    let taken = others.filter_map(|p| p.rules.as_deref());
     let taken: Vec<&HostPort> = taken.flat_map(|rules| &rules.host_ports).collect();
     let is_taken = |wanted: &&HostPort| taken.iter().any(|port| port.conflicts(wanted));
     rules.host_ports.iter().find(is_taken)

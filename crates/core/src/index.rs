@@ -76,8 +76,8 @@ impl Index {
             Object::DeviceClass(new) => {
                 put(&mut self.current.device_classes, &key, Some(Arc::new(new))).is_some()
             }
-            Object::PodRules(new) => {
-                put(&mut self.current.pod_rules, &key, Some(Arc::new(new))).is_some()
+            Object::PodVolumes(new) => {
+                put(&mut self.current.pod_volumes, &key, Some(Arc::new(new))).is_some()
             }
             Object::Storage(new) => {
                 self.current.storage = Some(new.into());
@@ -105,7 +105,7 @@ impl Index {
             Kind::Dynamic => self.put_dynamic(key, None),
             Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
             Kind::DeviceClass => put(&mut self.current.device_classes, key, None).is_some(),
-            Kind::PodRules => put(&mut self.current.pod_rules, key, None).is_some(),
+            Kind::PodVolumes => put(&mut self.current.pod_volumes, key, None).is_some(),
             Kind::Storage => self.current.storage.take().is_some(),
         }
     }
@@ -160,7 +160,7 @@ impl Index {
             Kind::Dynamic => of(&self.current.dynamic_objects),
             Kind::Namespace => of(&self.current.namespaces),
             Kind::DeviceClass => of(&self.current.device_classes),
-            Kind::PodRules => of(&self.current.pod_rules),
+            Kind::PodVolumes => of(&self.current.pod_volumes),
             Kind::Storage => Box::new(self.current.storage.iter().map(|_| "".into())),
             Kind::Offer => {
                 let offers = self.current.offers();

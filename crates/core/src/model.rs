@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tautline_types::ContainerKind;
 
-use crate::selector::{Expression, Labels, PodTerm, Selector};
+use crate::{
+    pod_rules::PodRules,
+    selector::{Expression, Labels, PodTerm, Selector},
+};
 
 /// Returns the key of a namespaced object: `namespace/name`.
 pub fn key(namespace: &str, name: &str) -> String {
@@ -87,6 +90,8 @@ pub struct Pod {
     pub pod_terms: Arc<[PodTerm]>,
     /// The constraints on the pod's node; `None` once the pod is bound.
     pub placement: Option<Box<NodeConstraints>>,
+    /// The pod's topology spread and host ports; `None` if it has neither.
+    pub rules: Option<Box<PodRules>>,
     /// True if the pod's constraints took more memory than the index allows and were replaced by
     /// stricter ones: no plan finds a node for the pod, and no plan puts another pod where this
     /// pod's anti-affinity might forbid it.

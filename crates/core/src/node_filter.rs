@@ -6,7 +6,7 @@ use crate::{
     model::{Node, Pod, Taint, Toleration, TolerationValue},
     names::GATE_RESOURCE,
     pod_affinity::{AffinityConflict, PodAffinity},
-    pod_rules::{HostPort, PodRules},
+    pod_rules::HostPort,
     topology_spread::{SpreadConflict, TopologySpread},
     volume_filter::{VolumeConflict, VolumeFilter},
 };
@@ -56,7 +56,6 @@ impl std::fmt::Display for UnschedulableReason {
 pub struct NodeFilter<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
-    rules: Option<&'a PodRules>,
     volumes: VolumeFilter<'a>,
     spread: TopologySpread<'a>,
     affinity: PodAffinity<'a>,
@@ -65,21 +64,18 @@ pub struct NodeFilter<'a> {
 impl<'a> NodeFilter<'a> {
     /// Creates the filter of one pod, which need not be in the snapshot.
     pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
-        let rules = snapshot.pod_rules(&pod.namespace, &pod.name);
-        let rules = rules.map(|rules| &**rules);
-        let spread = rules.map(|rules| {
+        let spread = pod.rules.as_deref().map(|rules| {
             let affinity = |node: &Node| is_selected(pod, node);
             let taints = |node: &Node| untolerated_taint(pod, node).is_none();
             TopologySpread::new(snapshot, pod, rules, affinity, taints)
         });
         let volumes = snapshot
             .storage()
-            .zip(rules)
-            .map(|(storage, rules)| VolumeFilter::new(snapshot, storage, pod, rules));
+            .zip(snapshot.pod_volumes(&pod.namespace, &pod.name))
+            .map(|(storage, volumes)| VolumeFilter::new(snapshot, storage, pod, volumes));
         Self {
             snapshot,
             pod,
-            rules,
             volumes: volumes.unwrap_or_default(),
             spread: spread.unwrap_or_default(),
             affinity: PodAffinity::new(snapshot, pod),
@@ -89,7 +85,7 @@ impl<'a> NodeFilter<'a> {
     /// Returns the first rule that excludes `node`, if any.
     pub fn reason(&self, node: &Node) -> Option<UnschedulableReason> {
         let Self { snapshot, pod, .. } = *self;
-        let ports = || taken_port(snapshot, pod, self.rules?, node).cloned();
+        let ports = || taken_port(snapshot, pod, pod.rules.as_deref()?, node).cloned();
         excluding_property(pod, node)
             .or_else(|| ports().map(UnschedulableReason::HostPort))
             .or_else(|| insufficient(snapshot, pod, node))

@@ -1,32 +1,18 @@
-//! The parts of a pod that decide about its node and that no watch of Tautline reads:
-//! kube-scheduler applies them before it calls the extender. Plans without kube-scheduler read them.
+//! The rules of a pod that kube-scheduler applies before it calls the extender: topology spread and
+//! host ports. Plans without kube-scheduler apply them.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use crate::{selector::Selector, volumes::VolumeClaim};
+use crate::selector::Selector;
 
-/// The rules of one pod, bound or not. Most pods have none.
+/// The rules of one pod. Most pods have none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodRules {
-    /// The pod's namespace.
-    pub namespace: Arc<str>,
-    /// The pod's name.
-    pub name: Arc<str>,
-    /// The topology spread constraints with `whenUnsatisfiable: DoNotSchedule`.
+    /// The topology spread constraints with `whenUnsatisfiable: DoNotSchedule`; empty once the pod
+    /// is bound.
     pub spread: Vec<SpreadConstraint>,
     /// The ports of the node that the pod's containers take.
     pub host_ports: Vec<HostPort>,
-    /// The names of the PersistentVolumeClaims that the pod's volumes use.
-    pub claims: Vec<Arc<str>>,
-    /// The claims that are made for the pod's ephemeral volumes.
-    pub own_claims: Vec<VolumeClaim>,
-}
-
-impl PodRules {
-    /// Returns whether the pod has no such rules.
-    pub fn is_empty(&self) -> bool {
-        self.spread.is_empty() && self.host_ports.is_empty() && self.claims.is_empty()
-    }
 }
 
 /// A topology spread constraint with `whenUnsatisfiable: DoNotSchedule`.

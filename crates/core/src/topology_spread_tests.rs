@@ -57,7 +57,7 @@ fn usable(spread: Vec<SpreadConstraint>, there: &[Pod], shut: &[&str]) -> Vec<&'
     let snapshot = index.snapshot();
     let rules = PodRules {
         spread,
-        ..PodRules::default()
+        host_ports: Vec::new(),
     };
     let new = pod("new", "w", None);
     let admits = |node: &Node| !shut.contains(&&*node.name);

@@ -6,8 +6,7 @@ use std::fmt;
 use crate::{
     index::Snapshot,
     model::{AffinityTerm, Node, Pod},
-    pod_rules::PodRules,
-    volumes::{Storage, StorageClass, Volume, VolumeClaim},
+    volumes::{PodVolumes, Storage, StorageClass, Volume, VolumeClaim},
 };
 
 /// The access mode of a claim that only one pod may use at a time.
@@ -83,12 +82,12 @@ impl<'a> VolumeFilter<'a> {
         snapshot: &'a Snapshot,
         storage: &'a Storage,
         pod: &Pod,
-        rules: &'a PodRules,
+        volumes: &'a PodVolumes,
     ) -> Self {
         let mut all = Self::default();
-        for name in &rules.claims {
+        for name in &volumes.claims {
             let is_own = |claim: &&VolumeClaim| claim.name == *name;
-            let made = || rules.own_claims.iter().find(is_own);
+            let made = || volumes.own_claims.iter().find(is_own);
             let Some(claim) = storage.claim(&pod.namespace, name).or_else(made) else {
                 all.everywhere
                     .get_or_insert(VolumeConflict::Absent((&**name).into()));
@@ -181,8 +180,8 @@ fn is_used(snapshot: &Snapshot, pod: &Pod, claim: &VolumeClaim) -> bool {
             && other.name != pod.name
     });
     others.any(|other| {
-        let rules = snapshot.pod_rules(&other.namespace, &other.name);
-        rules.is_some_and(|rules| rules.claims.contains(&claim.name))
+        let volumes = snapshot.pod_volumes(&other.namespace, &other.name);
+        volumes.is_some_and(|volumes| volumes.claims.contains(&claim.name))
     })
 }
 

@@ -54,12 +54,12 @@ fn storage(claims: &[VolumeClaim], volumes: &[Volume], class: StorageClass) -> S
     storage
 }
 
-fn rules(pod: &str, claims: &[&str]) -> PodRules {
-    PodRules {
+fn volumes(pod: &str, claims: &[&str]) -> PodVolumes {
+    PodVolumes {
         namespace: "ns".into(),
         name: pod.into(),
         claims: claims.iter().map(|name| (*name).into()).collect(),
-        ..PodRules::default()
+        ..PodVolumes::default()
     }
 }
 
@@ -71,8 +71,8 @@ fn reasons(index: &Index, storage: &Storage, claims: &[&str]) -> [String; 2] {
         name: "new".into(),
         ..Pod::default()
     };
-    let rules = rules("new", claims);
-    let filter = VolumeFilter::new(&snapshot, storage, &pod, &rules);
+    let volumes = volumes("new", claims);
+    let filter = VolumeFilter::new(&snapshot, storage, &pod, &volumes);
     ["a", "b"].map(|zone| {
         let labels = [("zone", zone), ("topology.kubernetes.io/zone", zone)];
         let node = Node {
@@ -184,7 +184,7 @@ fn claims_that_fit_no_node() {
     };
     let storage = storage(&[exclusive], &[], waiting());
     assert_eq!(reasons(&index, &storage, &["data"]), ["", ""]);
-    index.apply(Object::PodRules(rules("there", &["data"])));
+    index.apply(Object::PodVolumes(volumes("there", &["data"])));
     index.apply(Object::Pod(Pod {
         namespace: "ns".into(),
         name: "there".into(),

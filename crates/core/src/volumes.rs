@@ -16,6 +16,19 @@ pub struct Storage {
     classes: HashMap<Arc<str>, StorageClass>,
 }
 
+/// The claims that one pod's volumes use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodVolumes {
+    /// The pod's namespace.
+    pub namespace: Arc<str>,
+    /// The pod's name.
+    pub name: Arc<str>,
+    /// The names of the PersistentVolumeClaims.
+    pub claims: Vec<Arc<str>>,
+    /// The claims that are made for ephemeral volumes.
+    pub own_claims: Vec<VolumeClaim>,
+}
+
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeClaim {

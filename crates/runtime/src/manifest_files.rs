@@ -396,14 +396,14 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
     })
 }
 
-/// Returns the rules of a pod that the index reads from manifests only; `None` for a pod without
-/// such rules, and for other kinds.
-pub fn pod_rules(item: &Item) -> Option<Object> {
+/// Returns the claims of a pod's volumes, which the index reads from manifests only; `None` for a
+/// pod without claims, and for other kinds.
+pub fn pod_volumes(item: &Item) -> Option<Object> {
     let Item::Pod(pod) = item else {
         return None;
     };
-    let rules = convert::pod_rules(pod);
-    (!rules.is_empty()).then_some(Object::PodRules(rules))
+    let volumes = convert::pod_volumes(pod);
+    (!volumes.claims.is_empty()).then_some(Object::PodVolumes(volumes))
 }
 
 /// Returns all storage objects of manifests for the index.

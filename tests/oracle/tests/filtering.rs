@@ -62,8 +62,8 @@ fn read(object: &Value) -> Result<Vec<Object>> {
     let items = manifest::parse(&object.to_string())?;
     let item = items.first().context("no object")?;
     let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
-    let rules = manifest_files::pod_rules(item);
-    Ok(rules.into_iter().chain(object).collect())
+    let volumes = manifest_files::pod_volumes(item);
+    Ok(volumes.into_iter().chain(object).collect())
 }
 
 /// Returns the nodes on which both disagree.

@@ -13,7 +13,8 @@ use tautline_core::{
 };
 
 use super::{
-    container_requests_of, created_unix, name, namespace, pod_affinity, pod_claims, requests,
+    container_requests_of, created_unix, name, namespace, pod_affinity, pod_claims, pod_rules,
+    requests,
 };
 
 /// The prefixes of annotations that record allocations.
@@ -78,6 +79,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
                 ..placement(s)
             })
         }),
+        rules: pod_rules::pod_rules(pod, node.is_some()),
         reduced: false,
     }
 }

@@ -1,26 +1,17 @@
-//! Converts the rules of a pod that only kube-scheduler applies: topology spread, host ports and
-//! volume claims.
+//! Converts the topology spread and the host ports of a pod.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, TopologySpreadConstraint};
 use tautline_core::pod_rules::{HostPort, PodRules, SpreadConstraint};
 
-use super::{name, namespace, storage};
-
-/// Converts the rules of a pod, bound or not.
-pub fn pod_rules(pod: &Pod) -> PodRules {
-    let spec = pod.spec.as_ref();
-    let constraints = spec.and_then(|s| s.topology_spread_constraints.as_ref());
-    let hard = constraints.into_iter().flatten();
-    let hard = hard.filter(|c| c.when_unsatisfiable == "DoNotSchedule");
-    let (claims, own_claims) = storage::pod_claims(pod);
-    PodRules {
-        namespace: namespace(&pod.metadata),
-        name: name(&pod.metadata),
-        spread: hard.map(|c| spread_constraint(pod, c)).collect(),
-        host_ports: spec.map(host_ports).unwrap_or_default(),
-        claims,
-        own_claims,
-    }
+/// Converts the topology spread of a pod without a node, and the host ports of any pod.
+pub(super) fn pod_rules(pod: &Pod, is_bound: bool) -> Option<Box<PodRules>> {
+    let spec = pod.spec.as_ref()?;
+    let constraints = spec.topology_spread_constraints.iter().flatten();
+    let hard = constraints.filter(|c| !is_bound && c.when_unsatisfiable == "DoNotSchedule");
+    let spread: Vec<_> = hard.map(|c| spread_constraint(pod, c)).collect();
+    let host_ports = host_ports(spec);
+    let has_any = !spread.is_empty() || !host_ports.is_empty();
+    has_any.then(|| Box::new(PodRules { spread, host_ports }))
 }
 
 fn spread_constraint(pod: &Pod, of: &TopologySpreadConstraint) -> SpreadConstraint {
@@ -73,7 +64,8 @@ mod tests {
     fn rules(spec: Value) -> PodRules {
         let pod = json!({"metadata": {"name": "p", "namespace": "shop",
             "labels": {"app": "w", "hash": "1"}}, "spec": spec});
-        pod_rules(&serde_json::from_value(pod).unwrap())
+        let rules = pod_rules(&serde_json::from_value(pod).unwrap(), false);
+        rules.map_or_else(PodRules::default, |rules| *rules)
     }
 
     fn spread(constraint: Value) -> Vec<SpreadConstraint> {

@@ -1,6 +1,6 @@
 //! Converts the storage objects that decide where a pod's volumes can be.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
@@ -15,7 +15,7 @@ use k8s_openapi::{
 use tautline_core::{
     model::{AffinityTerm, key},
     selector::Expression,
-    volumes::{StorageClass, Volume, VolumeClaim, VolumeDemand},
+    volumes::{PodVolumes, StorageClass, Volume, VolumeClaim, VolumeDemand},
 };
 
 use super::{affinity_term, labels, milli, name, namespace, selector};
@@ -62,20 +62,24 @@ fn claim_of(metadata: &ObjectMeta, spec: PersistentVolumeClaimSpec) -> VolumeCla
     }
 }
 
-/// Returns the names of the claims that a pod's volumes use, and the claims that are made for them.
-pub(super) fn pod_claims(pod: &Pod) -> (Vec<Arc<str>>, Vec<VolumeClaim>) {
-    let (mut names, mut made) = (Vec::new(), Vec::new());
+/// Converts the claims that a pod's volumes use.
+pub fn pod_volumes(pod: &Pod) -> PodVolumes {
+    let mut all = PodVolumes {
+        namespace: namespace(&pod.metadata),
+        name: name(&pod.metadata),
+        ..PodVolumes::default()
+    };
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_ref());
     for volume in volumes.into_iter().flatten() {
         if let Some(claim) = &volume.persistent_volume_claim {
-            names.push(claim.claim_name.as_str().into());
+            all.claims.push(claim.claim_name.as_str().into());
         }
         if let Some(claim) = ephemeral_claim(pod, volume) {
-            names.push(claim.name.clone());
-            made.push(claim);
+            all.claims.push(claim.name.clone());
+            all.own_claims.push(claim);
         }
     }
-    (names, made)
+    all
 }
 
 /// Returns the claim that the ephemeral volume controller makes for a volume.
@@ -188,14 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn pod_claims_are_named_or_made() {
+    fn claims_of_volumes_are_named_or_made() {
         let pod = json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"containers": [],
             "volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "b", "ephemeral": {"volumeClaimTemplate": {
                     "spec": {"storageClassName": "fast"}}}}]}});
-        let (names, made) = pod_claims(&serde_json::from_value(pod).unwrap());
-        assert_eq!(names, ["data".into(), "p-b".into()]);
+        let volumes = pod_volumes(&serde_json::from_value(pod).unwrap());
+        assert_eq!(volumes.claims, ["data".into(), "p-b".into()]);
+        let made = &volumes.own_claims;
         assert_eq!(
             (&*made[0].namespace, made[0].class.as_deref()),
             ("shop", Some("fast"))

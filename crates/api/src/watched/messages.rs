@@ -100,23 +100,33 @@ mirrors! {
         #[prost(message, optional, tag = "3")] status: Option<PodStatus> => part;
     }
     PodSpec => corev1::PodSpec {
-        #[prost(message, repeated, tag = "2")] containers: Vec<Container> => with_resources;
+        #[prost(message, repeated, tag = "2")] containers: Vec<Container> => with_needs;
         #[prost(btree_map = "string, string", tag = "7")] node_selector: BTreeMap<String, String> => Some;
         #[prost(string, tag = "10")] node_name: String => some;
+        #[prost(bool, tag = "11")] host_network: bool => Some;
         #[prost(message, optional, tag = "18")] affinity: Option<Affinity> => part;
         #[prost(string, tag = "19")] scheduler_name: String => some;
-        #[prost(message, repeated, tag = "20")] init_containers: Vec<Container> => |all| Some(with_resources(all));
+        #[prost(message, repeated, tag = "20")] init_containers: Vec<Container> => |all| Some(with_needs(all));
         #[prost(message, repeated, tag = "22")] tolerations: Vec<Toleration> => list;
         #[prost(int32, optional, tag = "25")] priority: Option<i32>;
         #[prost(btree_map = "string, message", tag = "32")] overhead: Amounts => amounts;
+        #[prost(message, repeated, tag = "33")] topology_spread_constraints: Vec<Spread> => list;
         #[prost(message, repeated, tag = "38")] scheduling_gates: Vec<Gate> => list;
         #[prost(message, repeated, tag = "39")] resource_claims: Vec<Claim> => list;
         #[prost(message, optional, tag = "40")] resources: Option<Resources> => part;
     }
     Container => corev1::Container {
         #[prost(string, tag = "1")] name: String;
+        #[prost(message, repeated, tag = "6")] ports: Vec<Port> => list;
         #[prost(message, optional, tag = "8")] resources: Option<Resources> => part;
         #[prost(string, optional, tag = "24")] restart_policy: Option<String>;
+    }
+    Port => corev1::ContainerPort {
+        #[prost(int32, optional, tag = "2")] host_port: Option<i32>;
+        #[prost(int32, tag = "3")] container_port: i32;
+        #[prost(string, optional, tag = "4")] protocol: Option<String>;
+        #[serde(rename = "hostIP")]
+        #[prost(string, tag = "5")] host_ip: String => some;
     }
     Resources => corev1::ResourceRequirements {
         #[prost(btree_map = "string, message", tag = "1")] limits: Amounts => amounts;
@@ -156,6 +166,16 @@ mirrors! {
         #[prost(string, repeated, tag = "2")] namespaces: Vec<String> => Some;
         #[prost(string, tag = "3")] topology_key: String;
         #[prost(message, optional, tag = "4")] namespace_selector: Option<LabelSelector> => part;
+    }
+    Spread => corev1::TopologySpreadConstraint {
+        #[prost(int32, tag = "1")] max_skew: i32;
+        #[prost(string, tag = "2")] topology_key: String;
+        #[prost(string, tag = "3")] when_unsatisfiable: String;
+        #[prost(message, optional, tag = "4")] label_selector: Option<LabelSelector> => part;
+        #[prost(int32, optional, tag = "5")] min_domains: Option<i32>;
+        #[prost(string, optional, tag = "6")] node_affinity_policy: Option<String>;
+        #[prost(string, optional, tag = "7")] node_taints_policy: Option<String>;
+        #[prost(string, repeated, tag = "8")] match_label_keys: Vec<String> => Some;
     }
     Toleration => corev1::Toleration {
         #[prost(string, tag = "1")] key: String => some;
@@ -255,14 +275,14 @@ fn list<A, B: From<A>>(of: Vec<A>) -> Option<Vec<B>> {
     Some(all(of))
 }
 
-/// Converts the containers that request anything: in a pod of the largest size, 20,000 others would
-/// take 20 MB as objects.
-fn with_resources(of: Vec<Container>) -> Vec<corev1::Container> {
+/// Converts the containers that request anything or take a port of the node: in a pod of the largest
+/// size, 20,000 others would take 20 MB as objects.
+fn with_needs(of: Vec<Container>) -> Vec<corev1::Container> {
     let any = |r: &Resources| !r.requests.is_empty() || !r.limits.is_empty();
-    let some = of.into_iter();
-    all(some
-        .filter(|c| c.resources.as_ref().is_some_and(any))
-        .collect())
+    let is_on_host = |port: &Port| port.host_port.is_some_and(|number| number != 0);
+    let needs =
+        |c: &Container| c.resources.as_ref().is_some_and(any) || c.ports.iter().any(is_on_host);
+    all(of.into_iter().filter(needs).collect())
 }
 
 /// Converts a part that may be absent.

@@ -81,6 +81,8 @@ fn pod_has_every_field_that_planning_reads() {
     let json = include_str!("../../testdata/core.v1.Pod.json");
     let (ours, whole) = sample::<Pod>(json, include_bytes!("../../testdata/core.v1.Pod.pb"));
     assert_same_metadata(&ours.metadata, &whole.metadata);
+    let spread = |pod: &Pod| pod.spec.clone().unwrap().topology_spread_constraints;
+    assert_eq!(spread(&ours), spread(&whole));
     let as_read = |pod: &Pod| [true, false].map(|is_bound| read(pod.clone(), is_bound));
     let unchanged = as_read(&whole);
     assert_eq!(as_read(&ours), unchanged);
@@ -107,6 +109,7 @@ fn pod_has_every_field_that_planning_reads() {
         "/spec/resources/requests/cpu",
         "/spec/resources/limits/hugepages-2Mi",
         "/spec/containers/1/resources/requests/memory",
+        "/spec/containers/0/ports/0/hostIP",
         "/spec/resourceClaims/1/name",
         "/status/initContainerStatuses/0/allocatedResources/example.com~1allocated",
         "/status/conditions/2/reason",

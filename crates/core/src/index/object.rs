@@ -5,8 +5,7 @@ use crate::{
         DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, WatchedObject,
         key,
     },
-    pod_rules::PodRules,
-    volumes::Storage,
+    volumes::{PodVolumes, Storage},
 };
 
 /// An object of the index.
@@ -30,8 +29,8 @@ pub enum Object {
     Namespace(Namespace),
     /// A DeviceClass.
     DeviceClass(DeviceClass),
-    /// The rules of a pod that no watch reads.
-    PodRules(PodRules),
+    /// The claims of a pod's volumes, which no watch reads.
+    PodVolumes(PodVolumes),
     /// All storage objects; they replace earlier ones.
     Storage(Box<Storage>),
 }
@@ -57,8 +56,8 @@ pub enum Kind {
     Namespace,
     /// DeviceClasses.
     DeviceClass,
-    /// Rules of pods that no watch reads.
-    PodRules,
+    /// The claims of pods' volumes, which no watch reads.
+    PodVolumes,
     /// All storage objects, which no watch reads.
     Storage,
 }
@@ -81,7 +80,7 @@ impl Object {
             Self::Dynamic(_) => Kind::Dynamic,
             Self::Namespace(_) => Kind::Namespace,
             Self::DeviceClass(_) => Kind::DeviceClass,
-            Self::PodRules(_) => Kind::PodRules,
+            Self::PodVolumes(_) => Kind::PodVolumes,
             Self::Storage(_) => Kind::Storage,
         }
     }
@@ -99,7 +98,7 @@ impl Object {
             Self::Dynamic(o) => dynamic_key(o),
             Self::Namespace(o) => o.name.to_string(),
             Self::DeviceClass(o) => o.name.to_string(),
-            Self::PodRules(o) => key(&o.namespace, &o.name),
+            Self::PodVolumes(o) => key(&o.namespace, &o.name),
             Self::Storage(_) => String::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! Bounds the memory of the constraints that pods' authors set: per pod, per namespace and in
-//! total. Constraints of ordinary size always fit.
+//! Bounds the memory of the constraints, labels, annotations and requests that pods' authors set:
+//! per pod, per namespace and in total. Those of ordinary size always fit.
 //!
 //! An empty term of a node affinity takes 2 bytes at the API server, but 72 bytes here.
 
@@ -8,24 +8,32 @@ use std::{collections::BTreeSet, sync::Arc};
 use hashbrown::HashMap;
 
 use crate::{
-    model::{AffinityTerm, NodeConstraints, Pod, TolerationValue},
-    selector::{Expression, PodTerm, Selector},
+    model::{AffinityTerm, NodeConstraints, Pod, Resources, TolerationValue},
+    pod_rules::PodRules,
+    selector::{Expression, Labels, PodTerm, Selector},
 };
 
 /// The size up to which the constraints of a pod are ordinary and count against no bound.
 pub(super) const ORDINARY_BYTES: usize = 4 << 10;
-/// The maximum size of one pod's constraints.
+/// The size up to which the labels, annotations and requests of a pod are ordinary and count
+/// against no bound.
+const ORDINARY_LISTS_BYTES: usize = 8 << 10;
+/// The maximum size of one pod's constraints, labels, annotations and requests.
 pub(super) const MAX_POD_BYTES: usize = 64 << 10;
-/// The maximum size of all constraints of one namespace that are larger than ordinary.
+/// The maximum size of all pods of one namespace that are larger than ordinary.
 const MAX_NAMESPACE_BYTES: usize = 8 << 20;
-/// The maximum size of all constraints that are larger than ordinary.
+/// The maximum size of all pods that are larger than ordinary.
 const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// The length of the longest name that Kubernetes accepts.
 const MAX_NAME_BYTES: usize = 253;
 /// The maximum number of topology keys of anti-affinity in reduced constraints.
 const MAX_TOPOLOGY_KEYS: usize = 16;
+/// The maximum number of entries in each list of a reduced pod.
+const MAX_REDUCED_ENTRIES: usize = 64;
+/// The size above which an annotation's value is replaced in a reduced pod.
+const MAX_REDUCED_VALUE_BYTES: usize = 512;
 
-/// The size in bytes of larger than ordinary constraints, and the number of reduced pods.
+/// The size in bytes of the pods that are larger than ordinary, and the number of reduced pods.
 #[derive(Debug, Default)]
 pub(super) struct PodBytes {
     by_namespace: HashMap<Arc<str>, usize>,
@@ -34,7 +42,7 @@ pub(super) struct PodBytes {
 }
 
 impl PodBytes {
-    /// Reduces the constraints of `new`, which will replace `old`, if they do not fit.
+    /// Reduces `new`, which will replace `old`, if it does not fit.
     pub(super) fn fit(&self, old: Option<&Pod>, new: &mut Pod) {
         let bytes = counted(new);
         if bytes == 0 {
@@ -70,23 +78,48 @@ impl PodBytes {
         self.all = (self.all + after).saturating_sub(before);
     }
 
-    /// Returns the number of pods with reduced constraints.
+    /// Returns the number of reduced pods.
     pub(super) fn reduced(&self) -> usize {
         self.reduced
     }
 }
 
-/// Returns the bytes that count against the bounds: 0 for ordinary constraints.
+/// Returns the bytes that count against the bounds: 0 for an ordinary pod.
 fn counted(pod: &Pod) -> usize {
-    let bytes = constraint_bytes(pod);
-    if bytes > ORDINARY_BYTES { bytes } else { 0 }
+    let beyond = |bytes, ordinary| if bytes > ordinary { bytes } else { 0 };
+    beyond(constraint_bytes(pod), ORDINARY_BYTES) + beyond(list_bytes(pod), ORDINARY_LISTS_BYTES)
 }
 
-/// Returns the heap size in bytes of a pod's constraints, without its labels and requests.
+/// Returns the heap size in bytes of a pod's constraints.
 pub(super) fn constraint_bytes(pod: &Pod) -> usize {
     let placement = pod.placement.as_ref();
     placement.map_or(0, |p| placement_bytes(p))
+        + pod.rules.as_ref().map_or(0, |rules| rule_bytes(rules))
         + pod.pod_terms.iter().map(PodTerm::bytes).sum::<usize>()
+}
+
+/// Returns the heap size in bytes of a pod's labels, annotations, requests and allocations.
+fn list_bytes(pod: &Pod) -> usize {
+    pod.labels.bytes()
+        + pod.annotations.bytes()
+        + request_bytes(&pod.requests)
+        + pod.underlay.iter().map(|id| text(id)).sum::<usize>()
+}
+
+fn request_bytes(requests: &Resources) -> usize {
+    requests.iter().map(|(name, _)| text(name) + 8).sum()
+}
+
+fn rule_bytes(rules: &PodRules) -> usize {
+    let spread = rules.spread.iter().map(|constraint| {
+        let selector = constraint.selector.as_ref();
+        size_of_val(constraint)
+            + text(&constraint.topology_key)
+            + selector.map_or(0, selector_bytes)
+    });
+    let ports = rules.host_ports.iter();
+    let ports = ports.map(|port| size_of_val(port) + text(&port.address) + text(&port.protocol));
+    spread.sum::<usize>() + ports.sum::<usize>()
 }
 
 fn placement_bytes(of: &NodeConstraints) -> usize {
@@ -111,12 +144,15 @@ fn placement_bytes(of: &NodeConstraints) -> usize {
             .sum::<usize>()
     });
     let boxes = of.claims.iter().chain(&of.rejected_by);
+    let containers = of.containers.iter();
+    let containers = containers.map(|c| size_of_val(c) + request_bytes(&c.requests));
     text(&of.scheduler)
         + of.annotations.bytes()
         + selector.sum::<usize>()
         + affinity.sum::<usize>()
         + tolerations.sum::<usize>()
         + boxes.map(|name| text(name)).sum::<usize>()
+        + containers.sum::<usize>()
 }
 
 impl PodTerm {
@@ -151,9 +187,18 @@ pub(super) fn text(text: &str) -> usize {
 
 /// Replaces the constraints by small and stricter ones: no plan finds a node for the pod, and no
 /// plan puts another pod where this pod's anti-affinity might forbid it. Only the first
-/// [`MAX_TOPOLOGY_KEYS`] topology keys of the anti-affinity are kept.
+/// [`MAX_TOPOLOGY_KEYS`] topology keys of the anti-affinity are kept, and at most
+/// [`MAX_REDUCED_ENTRIES`] entries of each list.
 fn reduce(pod: &mut Pod) {
     pod.reduced = true;
+    if list_bytes(pod) > ORDINARY_LISTS_BYTES {
+        reduce_lists(pod);
+    }
+    if let Some(rules) = &mut pod.rules {
+        rules.spread = Vec::new();
+        rules.host_ports.truncate(MAX_REDUCED_ENTRIES);
+        rules.host_ports.shrink_to_fit();
+    }
     if let Some(all) = &mut pod.placement {
         let scheduler = std::mem::take(&mut all.scheduler);
         **all = NodeConstraints {
@@ -182,6 +227,29 @@ fn reduce(pod: &mut Pod) {
         .collect();
 }
 
+/// Drops the labels, so that no offer selects the pod. Keeps requests of Kubernetes' own resources
+/// and records of GPUs before others. A record that is replaced is unreadable and claims all cards.
+fn reduce_lists(pod: &mut Pod) {
+    pod.labels = Labels::default();
+    let is_extended = |name: &str| name.contains('/');
+    let mut requests: Vec<_> = pod.requests.iter().collect();
+    requests.sort_by_key(|(name, _)| is_extended(name));
+    requests.retain(|(name, _)| name.len() <= 2 * MAX_NAME_BYTES);
+    requests.truncate(MAX_REDUCED_ENTRIES);
+    let requests: Resources = requests.into_iter().collect();
+    let mut records: Vec<_> = pod.annotations.iter().collect();
+    records.sort_by_key(|(key, _)| !key.contains("gpu"));
+    records.truncate(MAX_REDUCED_ENTRIES);
+    let records = records.into_iter().map(|(key, value)| {
+        let is_long = value.len() > MAX_REDUCED_VALUE_BYTES;
+        (key, if is_long { "?" } else { value })
+    });
+    let records: Labels = records.collect();
+    (pod.requests, pod.annotations) = (requests, records);
+    let allocations = pod.underlay.iter().take(MAX_REDUCED_ENTRIES);
+    pod.underlay = allocations.cloned().collect();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +258,7 @@ mod tests {
         model::Node,
         node_filter::{NodeFilter, UnschedulableReason},
         pod_affinity::AffinityConflict,
+        pod_rules::HostPort,
     };
 
     fn pod(namespace: &str, name: &str, terms: usize) -> Pod {
@@ -228,6 +297,70 @@ mod tests {
         index.apply(Object::Pod(pod("shop", "large", 100_000)));
         index.delete(Kind::Pod, "shop/large");
         assert_eq!(index.reduced_pods(), 0);
+    }
+
+    #[test]
+    fn labels_requests_and_records_above_the_bound_are_reduced() {
+        let numbered = |prefix: &'static str| (0..30_000).map(move |i| format!("{prefix}{i}"));
+        let base = || pod("shop", "p", 0);
+        let record = (
+            "tautline.io/gpu-devices".to_owned(),
+            "GPU-a:1000,".repeat(100),
+        );
+        let record = [
+            record,
+            ("tautline.io/gpu-milli".to_owned(), "500".to_owned()),
+        ];
+        let many = numbered("tautline.io/a").map(|key| (key, "x".to_owned()));
+        let ports = HostPort {
+            address: "10.0.0.1".into(),
+            protocol: "TCP".into(),
+            port: 1,
+        };
+        let cpu = [("cpu".to_owned(), 1)];
+        let large = [
+            Pod {
+                labels: numbered("l").map(|key| (key, "x")).collect(),
+                ..base()
+            },
+            Pod {
+                requests: numbered("a.example/r")
+                    .map(|name| (name, 1))
+                    .chain(cpu)
+                    .collect(),
+                ..base()
+            },
+            Pod {
+                annotations: record.into_iter().chain(many).collect(),
+                ..base()
+            },
+            Pod {
+                rules: Some(Box::new(PodRules {
+                    spread: Vec::new(),
+                    host_ports: vec![ports; 10_000],
+                })),
+                ..base()
+            },
+        ];
+        for pod in large {
+            let mut index = Index::default();
+            assert!(counted(&pod) > MAX_POD_BYTES);
+            index.apply(Object::Pod(Pod {
+                node: Some("n".into()),
+                ..pod.clone()
+            }));
+            let snapshot = index.snapshot();
+            let kept = snapshot.pod("shop", "p").unwrap();
+            assert!(kept.reduced);
+            let bytes = constraint_bytes(kept) + list_bytes(kept);
+            assert!(bytes < ORDINARY_BYTES + ORDINARY_LISTS_BYTES, "{bytes}");
+            assert_eq!(kept.requests.milli("cpu"), pod.requests.milli("cpu"));
+            for (key, value) in [("devices", "?"), ("milli", "500")] {
+                let key = format!("tautline.io/gpu-{key}");
+                let expected = pod.annotations.get(&key).map(|_| value);
+                assert_eq!(kept.annotations.get(&key), expected);
+            }
+        }
     }
 
     #[test]

@@ -14,9 +14,8 @@ use crate::{
         DeviceClass, EndpointSlice, Namespace, Node, Pod, Policy, Service, Target, TargetKind,
         WatchedObject, key,
     },
-    pod_rules::PodRules,
     selector::Labels,
-    volumes::Storage,
+    volumes::{PodVolumes, Storage},
 };
 
 /// The pods bound to one node that have not finished.
@@ -64,7 +63,7 @@ pub struct Snapshot {
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) namespaces: CowMap<Arc<Namespace>>,
     pub(super) device_classes: CowMap<Arc<DeviceClass>>,
-    pub(super) pod_rules: CowMap<Arc<PodRules>>,
+    pub(super) pod_volumes: CowMap<Arc<PodVolumes>>,
     pub(super) storage: Option<Arc<Storage>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
@@ -83,9 +82,18 @@ impl Snapshot {
         self.pods.get(&key(namespace, name))
     }
 
-    /// The rules of a pod that no watch reads; `None` if they are unknown.
-    pub fn pod_rules(&self, namespace: &str, name: &str) -> Option<&Arc<PodRules>> {
-        self.pod_rules.get(&key(namespace, name))
+    /// The claims of a pod's volumes; `None` if they are unknown.
+    pub fn pod_volumes(&self, namespace: &str, name: &str) -> Option<&Arc<PodVolumes>> {
+        self.pod_volumes.get(&key(namespace, name))
+    }
+
+    /// Returns a snapshot that knows these volumes of one pod.
+    pub fn with_volumes(&self, volumes: PodVolumes, storage: Storage) -> Self {
+        let mut all = self.clone();
+        let key = key(&volumes.namespace, &volumes.name);
+        all.pod_volumes.insert(&key, Arc::new(volumes));
+        all.storage = Some(Arc::new(storage));
+        all
     }
 
     /// All storage objects; `None` if they are unknown.
