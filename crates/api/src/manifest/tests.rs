@@ -273,6 +273,26 @@ parameters: {a: }
 }
 
 #[test]
+fn text_after_the_end_of_a_document_is_dropped() {
+    let text = "a: 1\n...\nb: 2\n---\nc: 3\n...\n---\nd: 4\n";
+    let documents = documents(text).unwrap();
+    let read: Vec<(usize, &Value)> = documents
+        .iter()
+        .map(|d| (d.place.document, &d.value))
+        .collect();
+    let expected = [("a", 1), ("c", 3), ("d", 4)].map(|(key, n)| serde_json::json!({key: n}));
+    assert_eq!(
+        read,
+        [(1, &expected[0]), (2, &expected[1]), (3, &expected[2])]
+    );
+    let lines = LineIndex::new(text);
+    assert_eq!(
+        lines.line(documents[1].place, &FieldPath::default()),
+        Some(5)
+    );
+}
+
+#[test]
 fn findings_have_unknown_fields() {
     let found = found(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, lables: {a: b}}\n\
