@@ -183,6 +183,7 @@ fn files_of_other_tools_are_skipped_with_a_line() {
     );
     let path = dir.path().to_str().unwrap();
     std::fs::write(dir.path().join("binary.yaml"), b"\x7fELF\0\xff").unwrap();
+    std::fs::write(dir.path().join("latin.yaml"), b"name: caf\xe9\n").unwrap();
     std::os::unix::fs::symlink("nothing.yaml", dir.path().join("link.yaml")).unwrap();
     let out = tautline("", &["plan", "-f", path, "--strict", "-o", "json"]);
     let printed = text(&out.stderr);
@@ -197,6 +198,7 @@ fn files_of_other_tools_are_skipped_with_a_line() {
         ("playbook.yaml", none),
         ("str.yaml", none),
         ("daemon-values.yaml", none),
+        ("latin.yaml", none),
         ("binary.yaml", "is not a text, so it is left out"),
         (
             "link.yaml",
