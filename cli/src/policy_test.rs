@@ -38,7 +38,7 @@ use crate::{
 #[derive(clap::Args)]
 #[command(
     after_help = "A test file, in the folder of the manifests or below:\n\n  \
-    manifests: [..]              # files and folders, from this file on, in the working folder [default: its folder]\n  \
+    manifests: [..]              # files and folders, from this file on, in its repository [default: its folder]\n  \
     namespace: vision            # of names and objects without one [default: default]\n  \
     costs:                       # in place of the provider of a rule; a text is a reason code\n    \
       carbon: {north-1: 10, north-2: 40, south-1: OverLimit}\n  \
@@ -165,7 +165,6 @@ struct TestPath {
 fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
     let mut files = Vec::<TestPath>::new();
     for path in paths {
-        let root = root(path);
         let mut below = Vec::new();
         if path.is_dir() {
             collect(path, &mut below)?;
@@ -181,7 +180,7 @@ fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
         below.sort();
         for file in below {
             if files.iter().all(|known| known.path != file) {
-                let root = root.clone();
+                let root = manifests_root(path, &file, Path::new("."));
                 files.push(TestPath { path: file, root });
             }
         }
@@ -189,19 +188,20 @@ fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
     Ok(files)
 }
 
-/// Returns the working folder if the path is in it, unless it is `/`; else the path itself if it is
-/// a folder, or the folder of the file.
-fn root(path: &Path) -> PathBuf {
-    let here = Path::new(".");
-    let both = path
-        .canonicalize()
-        .and_then(|p| Ok((p, here.canonicalize()?)));
-    if both.is_ok_and(|(path, here)| here.parent().is_some() && path.starts_with(here)) {
-        return here.to_owned();
-    }
-    match path.parent() {
-        Some(folder) if !path.is_dir() => folder.to_owned(),
-        _ => path.to_owned(),
+/// Returns the folder that the manifests of a test file must be in: the innermost repository around
+/// the file if it is in the repository of `here`; else the path that the user named if it is a
+/// folder, or the folder of the file.
+fn manifests_root(named: &Path, file: &Path, here: &Path) -> PathBuf {
+    let repository = |folder: &Path| {
+        let folder = folder.canonicalize().ok()?;
+        let mut around = folder.ancestors();
+        Some(around.find(|f| f.join(".git").exists())?.to_owned())
+    };
+    let folder = file::folder_of(file);
+    match (repository(folder), repository(here)) {
+        (Some(own), Some(here)) if own.starts_with(&here) => own,
+        _ if named.is_dir() => named.to_owned(),
+        _ => folder.to_owned(),
     }
 }
 

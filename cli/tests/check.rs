@@ -353,6 +353,37 @@ fn built_in_admission_comes_before_policies() {
 }
 
 #[test]
+fn pod_that_a_limit_range_forbids_is_refused() {
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/limits.yaml");
+    let limits = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: a, namespace: default}\n\
+                  spec: {limits: [{type: Container, max: {cpu: 1}}]}\n";
+    std::fs::write(file, limits).unwrap();
+    let policy = format!("{MUTATION}/3-labels.yaml");
+    let args = ["mutation", "-f", &policy, file, "--object", "-"];
+    let pod = |cpu: u8| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c, \
+             image: x, resources: {{limits: {{cpu: {cpu}, nvidia.com/gpu: 1}}}}}}]}}\n"
+        )
+    };
+    let admitted = printed(0, &args, &pod(1));
+    assert!(admitted.contains(": changed, "), "{admitted}");
+    let refused = printed(1, &args, &pod(4));
+    let why = "403 Forbidden: pods \"a\" is forbidden: maximum cpu usage per Container is 1";
+    assert!(
+        refused.contains(": refused, ") && refused.contains(why),
+        "{refused}"
+    );
+    let review = serde_json::json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "operation": "CREATE", "kind": {"version": "v1", "kind": "Pod"},
+            "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
+            "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+                "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "4"}}}]}}}});
+    let refused = printed(1, &args, &review.to_string());
+    assert!(refused.contains(why), "{refused}");
+}
+
+#[test]
 fn policy_without_its_parameters_is_reported() {
     let text = std::fs::read_to_string(format!(
         "{}/../{MUTATION}/2-rdma.yaml",

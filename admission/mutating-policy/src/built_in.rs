@@ -1,5 +1,6 @@
 //! Runs the API server's own admission plugins on objects that no API server has admitted. The
-//! plugins are those that are on by default and change an object. They run in the order of
+//! plugins are those that are on by default and change a pod, a node, or the finalizers of a volume
+//! or claim; DefaultStorageClass and DefaultIngressClass are left out. They run in the order of
 //! Kubernetes 1.36.3 (pkg/kubeapiserver/options/plugins.go): before the policies and, after a
 //! change, between the passes.
 
@@ -100,8 +101,21 @@ pub(crate) fn complete_pod(
     check_pod(pod, namespace, given)
 }
 
-/// Fails if the pod violates a LimitRange.
-pub(crate) fn check_pod(pod: &Value, namespace: &str, given: &Objects) -> Result<(), Refusal> {
+/// Fails if the object of a request is a new pod that violates a LimitRange. The API server checks
+/// this after all changes.
+pub(crate) fn check(request: &Request, object: &Value, given: &Objects) -> Result<(), Refusal> {
+    let resource = &request.resource;
+    let is_new_pod = request.operation == "CREATE"
+        && request.sub_resource.is_empty()
+        && resource.group.is_empty()
+        && resource.resource == "pods";
+    if is_new_pod {
+        check_pod(object, &request.namespace, given)?;
+    }
+    Ok(())
+}
+
+fn check_pod(pod: &Value, namespace: &str, given: &Objects) -> Result<(), Refusal> {
     limit_checks::check(pod, namespace, given).map_err(|why| forbidden(pod, &why))
 }
 

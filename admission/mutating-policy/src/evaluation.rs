@@ -276,7 +276,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn denial(code: u16, reason: &'static str, causes: Vec<String>) -> Denial {
+pub(crate) fn denial(code: u16, reason: &'static str, causes: Vec<String>) -> Denial {
     Denial {
         code,
         reason,

@@ -47,7 +47,7 @@ pub use outcome::{
 };
 pub use policies::{LoadReport, LoadedObject, Policies, check};
 pub use request::{Kind, Request, Resource};
-pub use static_cluster::StaticCluster;
+pub use static_cluster::{Creation, StaticCluster};
 pub use tautline_cel::Limits;
 
 /// The results of expressions may be exactly as deep as the objects that can be merged.

@@ -7,10 +7,14 @@ use serde_json::{Value, json};
 
 use crate::built_in;
 use crate::cluster::{ClusterView, ParamQuery, ParamSelector, Refusal, ResourceScope};
+use crate::defaults;
+use crate::evaluation::{Settings, denial};
 use crate::matching::labels;
 use crate::model::ParamKind;
 use crate::objects::Objects;
-use crate::request::Request;
+use crate::outcome::{Outcome, Verdict};
+use crate::policies::Policies;
+use crate::request::{Kind, Request};
 
 /// A cluster that consists of given objects, such as Namespaces and parameters, for `tautline
 /// check`, tests and benchmarks.
@@ -18,6 +22,16 @@ use crate::request::Request;
 pub struct StaticCluster {
     objects: Objects,
     admits: bool,
+}
+
+/// A request to create an object that no API server has read, and what became of it.
+pub struct Creation {
+    /// The request that policies see.
+    pub request: Request,
+    /// The notes on the changes that are left out because an object is not given.
+    pub notes: Vec<String>,
+    /// The outcome.
+    pub outcome: Outcome,
 }
 
 impl FromIterator<Value> for StaticCluster {
@@ -89,13 +103,44 @@ impl StaticCluster {
         }
     }
 
-    /// Admits an object that no API server has admitted, as the API server's own plugins do.
-    /// Returns notes on the changes that are left out because an object is not given.
-    ///
-    /// # Errors
-    /// Fails with the API server's refusal.
-    pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, Refusal> {
-        built_in::admit(request, object, &self.objects)
+    /// Creates an object as the API server does: sets its defaults, admits it by the API server's
+    /// own plugins, and evaluates the policies. Returns `None` if the object has no apiVersion or
+    /// kind.
+    #[must_use]
+    pub fn create(
+        &self,
+        mut object: Value,
+        policies: &Policies,
+        settings: &Settings,
+    ) -> Option<Creation> {
+        defaults::complete(&Kind::of_object(&object)?, &mut object);
+        let mut request = Request::create(object.clone())?;
+        let admitted = built_in::admit(&request, &mut object, &self.objects);
+        request.object = object.into();
+        let (notes, outcome) = match admitted {
+            Ok(notes) => (notes, self.evaluate(&request, policies, settings)),
+            Err(refusal) => (Vec::new(), refused(refusal, Outcome::default())),
+        };
+        Some(Creation {
+            request,
+            notes,
+            outcome,
+        })
+    }
+
+    /// Evaluates the policies for a request, and refuses a new pod that violates a LimitRange then.
+    #[must_use]
+    pub fn evaluate(&self, request: &Request, policies: &Policies, settings: &Settings) -> Outcome {
+        let outcome = policies.mutate(request, self, settings);
+        let object = match &outcome.verdict {
+            Verdict::Unchanged => &request.object,
+            Verdict::Changed { object, .. } => object,
+            Verdict::Refused(_) => return outcome,
+        };
+        match built_in::check(request, object, &self.objects) {
+            Ok(()) => outcome,
+            Err(refusal) => refused(refusal, outcome),
+        }
     }
 
     /// Completes a new pod, whose defaults are set, with what decides on its node, as the API
@@ -107,12 +152,11 @@ impl StaticCluster {
     pub fn complete_pod(&self, namespace: &str, pod: &mut Value) -> Result<(), Refusal> {
         built_in::complete_pod(pod, namespace, &self.objects)
     }
+}
 
-    /// Checks a pod by the LimitRanges of its namespace, as the API server does after all changes.
-    ///
-    /// # Errors
-    /// Fails with the API server's refusal.
-    pub fn check_pod(&self, namespace: &str, pod: &Value) -> Result<(), Refusal> {
-        built_in::check_pod(pod, namespace, &self.objects)
+fn refused(refusal: Refusal, outcome: Outcome) -> Outcome {
+    Outcome {
+        verdict: Verdict::Refused(denial(403, "Forbidden", vec![refusal.0])),
+        ..outcome
     }
 }

@@ -1,5 +1,5 @@
 //! Checks an object like the API server's strict decoder checks the result of a JSON patch: unknown
-//! fields and wrong types are refused.
+//! fields, wrong types and values that the Go type cannot have are refused.
 
 use serde_json::Value;
 use tautline_structured_merge::{Schema, Shape};
@@ -32,7 +32,7 @@ fn value<'a>(
         Shape::Object | Shape::Map => at.is_object(),
         Shape::List => at.is_array(),
         Shape::String | Shape::Time | Shape::Bytes => at.is_string(),
-        Shape::Integer => at.is_i64() || at.is_u64(),
+        Shape::Integer | Shape::Int32 => at.is_i64() || at.is_u64(),
         Shape::Quantity => at.is_string() || at.is_number(),
         Shape::Number => at.is_number(),
         Shape::Boolean => at.is_boolean(),
@@ -41,6 +41,9 @@ fn value<'a>(
     };
     if !fits {
         return Err(Invalid(format!("{}: has a wrong type", shown(path))));
+    }
+    if !schema.shape().fits(at) {
+        return Err(Invalid(format!("{}: has an invalid value", shown(path))));
     }
     match at {
         Value::Object(fields) => {
@@ -105,6 +108,24 @@ mod tests {
             ),
             (json!({"spec": {"containers": {}}}), "spec.containers"),
             (json!({"spec": {"priority": "1"}}), "spec.priority"),
+            (json!({"spec": {"priority": 1_i64 << 31}}), "spec.priority"),
+            (json!({"spec": {"priority": 1.0}}), "spec.priority"),
+            (
+                json!({"spec": {"activeDeadlineSeconds": 1_u64 << 63}}),
+                "spec.activeDeadlineSeconds",
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": "2026-01-02"}}),
+                "metadata.creationTimestamp",
+            ),
+            (
+                json!({"spec": {"overhead": {"cpu": "abc"}}}),
+                "overhead.cpu",
+            ),
+            (
+                json!({"spec": {"containers": [{"livenessProbe": {"httpGet": {"port": 1_i64 << 31}}}]}}),
+                "httpGet.port",
+            ),
             (json!({"spec": {"hostNetwork": 1}}), "spec.hostNetwork"),
             (json!({"spec": {"nothing": null}}), "spec.nothing"),
         ];

@@ -154,6 +154,7 @@ impl<'a> Checker<'a> {
             Shape::Time => "a date and time (2026-01-02T03:04:05Z)",
             Shape::Bytes => "a string (base64)",
             Shape::Integer => "a whole number",
+            Shape::Int32 => "a whole number of 32 bits",
             Shape::Number => "a number",
             Shape::Boolean => "a boolean",
             Shape::IntOrString => "a whole number or a string",

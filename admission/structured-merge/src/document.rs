@@ -112,6 +112,7 @@ impl Reader<'_> {
                 list: Some(self.list(schema, preserve)?),
                 map: None,
             },
+            "integer" if format == "int32" => Type::scalar(Shape::Int32, Scalar::Number),
             "integer" => Type::scalar(Shape::Integer, Scalar::Number),
             "number" => Type::scalar(Shape::Number, Scalar::Number),
             "boolean" => Type::scalar(Shape::Boolean, Scalar::Boolean),

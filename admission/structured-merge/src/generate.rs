@@ -59,7 +59,7 @@ impl Generator<'_> {
             Shape::String => json!(self.name()),
             Shape::Time => json!("2026-01-02T03:04:05Z"),
             Shape::Bytes => json!(["", "aGk="][self.rng.usize(..2)]),
-            Shape::Integer => match self.rng.u8(..20) {
+            Shape::Integer | Shape::Int32 => match self.rng.u8(..20) {
                 0 => json!(80.0),
                 _ => json!(PORTS[self.rng.usize(..PORTS.len())]),
             },

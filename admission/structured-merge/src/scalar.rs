@@ -11,7 +11,7 @@ use crate::Shape;
 pub(crate) fn fits(shape: Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Integer, Value::Number(number)) => whole(number).is_some(),
-        (Shape::IntOrString, Value::Number(number)) => {
+        (Shape::Int32 | Shape::IntOrString, Value::Number(number)) => {
             whole(number).is_some_and(|whole| i32::try_from(whole).is_ok())
         }
         (Shape::Time, Value::String(text)) => is_time(text),
@@ -206,6 +206,11 @@ mod tests {
         for (shape, value, does) in [
             (Shape::Integer, json!(5.0), true),
             (Shape::Integer, json!(5.5), false),
+            (Shape::Integer, json!(1_i64 << 40), true),
+            (Shape::Integer, json!(1_u64 << 63), false),
+            (Shape::Int32, json!(i32::MIN), true),
+            (Shape::Int32, json!(5.0), true),
+            (Shape::Int32, json!(1_i64 << 31), false),
             (Shape::Number, json!(5.5), true),
             (Shape::IntOrString, json!(80), true),
             (Shape::IntOrString, json!(1_i64 << 40), false),

@@ -6,8 +6,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use serde_json::Value;
+
 use crate::{
-    SchemaError, document,
+    SchemaError, document, scalar,
     types::{Definitions, Reference, Type, TypeRef},
 };
 
@@ -42,6 +44,8 @@ pub enum Shape {
     Bytes,
     /// A whole number, including `5.0`.
     Integer,
+    /// A whole number of 32 bits.
+    Int32,
     /// A number, whole or not.
     Number,
     /// `true` or `false`.
@@ -52,6 +56,15 @@ pub enum Shape {
     Quantity,
     /// A value of any type, if the schema does not declare one.
     Any,
+}
+
+impl Shape {
+    /// Returns whether a scalar is a value that Go's type of the shape can have: in range, and a
+    /// quantity, time or base64 where its text must be one.
+    #[must_use]
+    pub fn fits(self, scalar: &Value) -> bool {
+        scalar::fits(self, scalar)
+    }
 }
 
 impl Schemas {

@@ -108,7 +108,11 @@ fn refusals_name_the_place_and_the_fix() {
         (
             container(json!({"name": "web", "ports": [{"containerPort": 1.5}]})),
             "spec.containers[name=\"web\"].ports[containerPort=1.5].containerPort: is a number, \
-             must be a whole number",
+             must be a whole number of 32 bits",
+        ),
+        (
+            json!({"spec": {"priority": 99_999_999_999_i64}}),
+            "spec.priority: is a number, must be a whole number of 32 bits",
         ),
         (
             container(json!({"name": "web", "resources": {"limits": {"nvidia.com/gpu": "one"}}})),

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_api::manifest;
 use tautline_mutating_policy::{
-    Denial, Fault, InvocationReport, Kind, LoadReport, Outcome, Policies, Request, Settings,
-    SkippedPolicy, StaticCluster, Verdict, defaults,
+    Creation, Denial, Fault, InvocationReport, LoadReport, Policies, Settings, SkippedPolicy,
+    StaticCluster, Verdict,
 };
 
 use super::documents::{self, Document, Effect};
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let cluster = cluster.with_built_in_admission();
     let objects = documents::read(&args.object, "--object")?;
     let objects = objects.into_iter().map(|document| {
-        let request = request(&document, &args.namespace, &cluster)?;
-        Ok(Object::of(&document, request, &policies, &cluster))
+        let creation = evaluate(&document, &args.namespace, &policies, &cluster)?;
+        Ok(Object::of(&document, creation))
     });
     let checked = Checked {
         policies: policies.len(),
@@ -102,24 +102,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(!refused && checked.faults.is_empty()))
 }
 
-/// A request in the form that policies see.
-struct Admitted {
-    request: Request,
-    notes: Vec<String>,
-    /// The refusal by admission before the policies.
-    refusal: Option<Denial>,
-}
-
-/// Returns the request of the document's AdmissionReview, else a request that creates the
+/// Evaluates the request of the document's AdmissionReview, else a request that creates the
 /// document's object.
-fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Result<Admitted> {
+fn evaluate(
+    document: &Document,
+    namespace: &str,
+    policies: &Policies,
+    cluster: &StaticCluster,
+) -> Result<Creation> {
+    let settings = Settings {
+        full_detail: true,
+        ..Settings::default()
+    };
     if document.kind() == "AdmissionReview" {
         let request = serde_json::from_value(document.value["request"].clone())
             .with_context(|| format!("{}: request", plain(&document.to_string())))?;
-        return Ok(Admitted {
-            request,
+        return Ok(Creation {
+            outcome: cluster.evaluate(&request, policies, &settings),
             notes: Vec::new(),
-            refusal: None,
+            request,
         });
     }
     let mut object = document.value.clone();
@@ -128,58 +129,21 @@ fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Res
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(namespace);
     }
-    let needed = || {
-        let title = document.to_string();
-        format!("{}: apiVersion and kind are needed", plain(&title))
-    };
-    // Policies see objects as the API server has read and admitted them, not as they are written.
-    let kind = Kind::of_object(&object).with_context(needed)?;
-    defaults::complete(&kind, &mut object);
-    let mut request = Request::create(object.clone()).with_context(needed)?;
-    let (notes, refusal) = match cluster.admit_new(&request, &mut object) {
-        Ok(notes) => (notes, None),
-        Err(refusal) => (Vec::new(), Some(forbidden(refusal.to_string()))),
-    };
-    request.object = object.into();
-    Ok(Admitted {
-        request,
-        notes,
-        refusal,
-    })
-}
-
-fn forbidden(message: String) -> Denial {
-    Denial {
-        code: 403,
-        reason: "Forbidden",
-        causes: vec![message.clone()],
-        message,
-    }
+    cluster
+        .create(object, policies, &settings)
+        .with_context(|| {
+            let title = document.to_string();
+            format!("{}: apiVersion and kind are needed", plain(&title))
+        })
 }
 
 impl Object {
-    fn of(
-        document: &Document,
-        admitted: Admitted,
-        policies: &Policies,
-        cluster: &StaticCluster,
-    ) -> Self {
-        let settings = Settings {
-            full_detail: true,
-            ..Settings::default()
-        };
-        let Admitted {
+    fn of(document: &Document, creation: Creation) -> Self {
+        let Creation {
             request,
             notes,
-            refusal,
-        } = admitted;
-        let outcome = match refusal {
-            None => policies.mutate(&request, cluster, &settings),
-            Some(refusal) => Outcome {
-                verdict: Verdict::Refused(refusal),
-                ..Outcome::default()
-            },
-        };
+            outcome,
+        } = creation;
         let cost_units = outcome.cost_units();
         let (answer, refusal, patch) = match outcome.verdict {
             Verdict::Unchanged => (Effect::Unchanged, None, json!([])),

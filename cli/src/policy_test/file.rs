@@ -60,14 +60,19 @@ fn default_namespace() -> String {
 impl TestFile {
     /// Returns the manifests of a file with this path.
     pub fn manifests(&self, path: &Path) -> Vec<PathBuf> {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let folder = folder_of(path);
         match self.manifests.as_slice() {
             [] => vec![folder.to_owned()],
             some => some.iter().map(|p| normal(&folder.join(p))).collect(),
         }
+    }
+}
+
+/// Returns the folder of a file.
+pub fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }
 

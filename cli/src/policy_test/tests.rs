@@ -305,6 +305,44 @@ async fn manifests_outside_of_the_folder_are_refused() {
     refused().await;
 }
 
+#[test]
+fn manifests_must_be_in_the_repository_or_the_named_folder() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().canonicalize().unwrap();
+    let [repo, tests] = ["repo", "repo/tests"].map(|path| home.join(path));
+    fs::create_dir_all(&tests).unwrap();
+    fs::write(repo.join(".git"), "gitdir: elsewhere\n").unwrap();
+    let file = tests.join("b.tautline-test.yaml");
+    // Home is no repository.
+    assert_eq!(manifests_root(&file, &file, &home), tests);
+    assert_eq!(manifests_root(&repo, &file, &home), repo);
+    for here in [&repo, &tests] {
+        assert_eq!(manifests_root(&file, &file, here), repo);
+        assert_eq!(manifests_root(&tests, &file, here), repo);
+    }
+    // The inner repository is a stranger's, too.
+    fs::create_dir(home.join(".git")).unwrap();
+    assert_eq!(manifests_root(&file, &file, &home), repo);
+    let own = home.join("a.tautline-test.yaml");
+    assert_eq!(manifests_root(&own, &own, &home), home);
+    assert_eq!(manifests_root(&own, &own, &repo), home);
+}
+
+#[tokio::test]
+async fn strangers_test_reads_nothing_of_the_folder_above() {
+    let home = tempfile::tempdir().unwrap();
+    let tests = home.path().join("repo/tests");
+    fs::create_dir_all(&tests).unwrap();
+    fs::write(home.path().join(".env"), "password: [\n").unwrap();
+    let file = tests.join("b.tautline-test.yaml");
+    let case = "cases: [{name: a, pod: web-0, expect: {node: a}}]\n";
+    fs::write(&file, format!("manifests: [../../.env]\n{case}")).unwrap();
+    for named in [file, home.path().join("repo")] {
+        let faults = run_folder(&named, None).await.map(|_| ()).unwrap_err();
+        assert!(faults[0].contains(" is outside of "), "{faults:?}");
+    }
+}
+
 #[tokio::test]
 async fn paths_without_tests_are_errors() {
     let dir = tempfile::tempdir().unwrap();

@@ -173,6 +173,7 @@ fn files_of_other_tools_are_skipped_with_a_line() {
             ("playbook.yaml", "- hosts: all\n"),
             ("str.yaml", "just a string\n"),
             ("empty.yaml", ""),
+            ("daemon-values.yaml", "kind: DaemonSet\nreplicas: 2\n"),
             ("chart/Chart.yaml", "apiVersion: v2\nname: c\n"),
             (
                 "chart/templates/a.yaml",
@@ -181,6 +182,9 @@ fn files_of_other_tools_are_skipped_with_a_line() {
         ],
     );
     let path = dir.path().to_str().unwrap();
+    std::fs::write(dir.path().join("binary.yaml"), b"\x7fELF\0\xff").unwrap();
+    std::fs::write(dir.path().join("latin.yaml"), b"name: caf\xe9\n").unwrap();
+    std::os::unix::fs::symlink("nothing.yaml", dir.path().join("link.yaml")).unwrap();
     let out = tautline("", &["plan", "-f", path, "--strict", "-o", "json"]);
     let printed = text(&out.stderr);
     assert_ne!(out.status.code(), Some(2), "{printed}");
@@ -193,6 +197,13 @@ fn files_of_other_tools_are_skipped_with_a_line() {
         ("jinja.yml", "is a template, so it is left out"),
         ("playbook.yaml", none),
         ("str.yaml", none),
+        ("daemon-values.yaml", none),
+        ("latin.yaml", none),
+        ("binary.yaml", "is not a text, so it is left out"),
+        (
+            "link.yaml",
+            "is a link to a file that does not exist, so it is left out",
+        ),
     ] {
         let line = format!("{path}/{file}: {reason}\n");
         assert!(printed.contains(&line), "{line}\n{printed}");
@@ -202,6 +213,14 @@ fn files_of_other_tools_are_skipped_with_a_line() {
          tautline plan -f -\n"
     );
     assert!(printed.contains(&helm), "{printed}");
+
+    let values = format!("{path}/daemon-values.yaml");
+    let out = tautline("", &["plan", "-f", &values]);
+    let printed = text(&out.stderr);
+    assert!(
+        printed.contains("apiVersion and kind are missing"),
+        "{printed}"
+    );
 
     // The same for paths that the user names.
     let [templates, file, values] =

@@ -32,7 +32,7 @@ use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider}
 
 pub use documents::{Document, LineIndex, documents};
 pub use duplicates::check_duplicates;
-pub use encoding::{DecodeError, decode};
+pub use encoding::decode;
 pub use generated_names::generate_names;
 pub use path::FieldPath;
 pub use references::check_references;
@@ -211,11 +211,10 @@ pub fn findings(document: Document) -> Vec<(Location, Finding)> {
 /// Parses bytes as manifests. For the fuzz target and the replay of its corpus.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
-    if let Ok(text) = decode(data.to_vec()) {
-        let lines = LineIndex::new(&text);
-        for (place, finding) in read(&text).unwrap_or_default().findings {
-            _ = (lines.line(place, &finding.field), finding.to_string());
-        }
+    let text = decode(data.to_vec());
+    let lines = LineIndex::new(&text);
+    for (place, finding) in read(&text).unwrap_or_default().findings {
+        _ = (lines.line(place, &finding.field), finding.to_string());
     }
 }
 

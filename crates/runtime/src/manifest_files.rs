@@ -15,7 +15,7 @@ use tautline_api::{
 };
 use tautline_core::{index::Object, text::shorten, volumes::Storage};
 
-use crate::input_files::{InputFiles, STDIN};
+use crate::input_files::{InputError, InputFiles, STDIN};
 
 mod folder;
 mod foreign;
@@ -210,7 +210,19 @@ pub fn documents(
             } else {
                 inputs.named(&path)
             };
-            let text = loaded.map_err(|e| ManifestFileError::of(&path, e))?;
+            let text = match loaded {
+                Ok(text) => text,
+                Err(InputError::Binary | InputError::Archive) if below.is_folder => {
+                    skipped.push(Skipped::of(&path, "is not a text, so it is left out"));
+                    continue;
+                }
+                Err(_) if below.is_folder && path.is_symlink() && !path.exists() => {
+                    let reason = "is a link to a file that does not exist, so it is left out";
+                    skipped.push(Skipped::of(&path, reason));
+                    continue;
+                }
+                Err(error) => return Err(ManifestFileError::of(&path, error)),
+            };
             if !below.is_folder && text.trim().is_empty() {
                 return Err(ManifestFileError::of(&path, empty(&path)));
             }

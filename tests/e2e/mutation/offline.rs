@@ -1,7 +1,6 @@
 //! `tautline check mutation` compared with the API server: what an object from a file is after
 //! defaults, built-in admission and policies, without a cluster and on a real one.
 
-use tautline_mutating_policy::{Kind, defaults};
 use tautline_tests::control_plane::ControlPlane;
 
 use super::{generated::admitted, *};
@@ -14,23 +13,12 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple_with_options(text, options).unwrap()
 }
 
-/// The result without a cluster, in the steps of `tautline check mutation`.
-fn offline(mut object: Value, policies: &Policies, cluster: &StaticCluster) -> End {
-    let kind = Kind::of_object(&object).unwrap();
-    defaults::complete(&kind, &mut object);
-    let mut request = Request::create(object.clone()).unwrap();
-    let notes = cluster.admit_new(&request, &mut object);
-    let notes = notes.map_err(|refusal| (403, refusal.to_string()))?;
-    assert_eq!(notes, Vec::<String>::new());
-    request.object = object.into();
-    let outcome = policies.mutate(&request, cluster, &Settings::default());
-    let end = end(outcome, &request)?;
-    let checked = match kind.kind.as_str() {
-        "Pod" => cluster.check_pod(&request.namespace, &end),
-        _ => Ok(()),
-    };
-    checked.map_err(|refusal| (403, refusal.to_string()))?;
-    Ok(end)
+/// The result without a cluster, as `tautline check mutation` has it.
+fn offline(object: Value, policies: &Policies, cluster: &StaticCluster) -> End {
+    let created = cluster.create(object, policies, &Settings::default());
+    let created = created.unwrap();
+    assert_eq!(created.notes, Vec::<String>::new());
+    end(created.outcome, &created.request)
 }
 
 /// The object that the API server stores, or for other kinds than pods shows to webhooks: what it

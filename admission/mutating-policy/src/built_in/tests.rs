@@ -10,12 +10,12 @@ fn pod(spec: Value) -> Value {
 
 /// An object as a cluster with these objects admits it, with what is left out.
 fn admitted(object: Value, given: &[Value]) -> Result<(Value, Vec<String>), Refusal> {
-    let given = StaticCluster::from_iter(given.iter().cloned());
     let request = Request::create(object.clone()).unwrap();
     let mut object = object;
-    let notes = given.admit_new(&request, &mut object)?;
+    let given = Objects(given.iter().cloned().map(Into::into).collect());
+    let notes = admit(&request, &mut object, &given)?;
     let mut again = object.clone();
-    given.admit_new(&request, &mut again)?;
+    admit(&request, &mut again, &given)?;
     assert_eq!(again, object, "a second time changes nothing");
     Ok((object, notes))
 }

@@ -81,6 +81,10 @@ struct Composer {
     root: Option<Node>,
     duplicates: Vec<FieldPath>,
     invalid: Vec<(FieldPath, String)>,
+    /// True after the first document.
+    has_ended: bool,
+    /// True in a document that kubectl does not read: it follows a line `...` without `---`.
+    is_dropped: bool,
 }
 
 /// A collection whose end has not been read.
@@ -113,11 +117,16 @@ enum Key {
 impl Composer {
     fn take(&mut self, event: Event<'_>, line: u64) -> Result<Option<Composed>, YamlError> {
         match event {
-            Event::DocumentStart(..) => self.anchors.clear(),
+            Event::DocumentStart(is_explicit, _) => {
+                self.anchors.clear();
+                self.is_dropped = self.has_ended && !is_explicit;
+            }
             Event::DocumentEnd => {
+                self.has_ended = true;
                 let duplicates = std::mem::take(&mut self.duplicates);
                 let root = self.root.take();
-                let root = root.filter(|root| !matches!(root, Node::Scalar(Value::Null)));
+                let root = root
+                    .filter(|root| !self.is_dropped && !matches!(root, Node::Scalar(Value::Null)));
                 let invalid = std::mem::take(&mut self.invalid);
                 let composed = |root| Composed {
                     root,

@@ -127,14 +127,18 @@ impl Decoder<'_> {
         }
         let mut duplicates = std::mem::take(&mut self.duplicates).into_iter();
         let version = self.value["apiVersion"].as_str().unwrap_or_default();
-        if version.starts_with(GROUP)
-            && let Some(field) = duplicates.next()
-        {
+        let is_own = version.starts_with(GROUP);
+        if is_own && let Some(field) = duplicates.next() {
             return Err(self.error(field, "is there twice; remove one of them".to_owned()));
         }
         let what = "is there twice, and the last one counts; remove the others";
         self.find(duplicates.map(|path| (path, what.to_owned())).collect());
-        nulls::replace(&mut self.value);
+        // The schemas of Tautline's own kinds refuse nulls.
+        nulls::replace(if is_own {
+            &mut self.value["metadata"]
+        } else {
+            &mut self.value
+        });
         let decoded: T = serde_path_to_error::deserialize(&self.value)
             .map_err(|e| self.error(FieldPath::of(e.path()), quoting(e.inner().to_string())))?;
         self.find(fields::unknown(&self.value, &decoded));
@@ -144,11 +148,12 @@ impl Decoder<'_> {
     /// Decodes a storage object. One that does not fit its kind is left out, as other foreign
     /// objects are.
     fn storage<T: DeserializeOwned>(
-        &self,
+        &mut self,
         item: fn(Box<T>) -> StorageItem,
         kind: &str,
         name: &str,
     ) -> Item {
+        nulls::replace(&mut self.value);
         match T::deserialize(&self.value) {
             Ok(object) => Item::Storage(item(Box::new(object))),
             Err(_) => Item::Other(format!("{kind}/{name}")),

@@ -6,22 +6,8 @@ use serde_json::value::RawValue;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The error of malformed bytes, with the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The byte at this position is not UTF-8.
-    #[error("byte {0} is not UTF-8; save the file as UTF-8")]
-    Utf8(usize),
-    /// The text begins as UTF-16, and is not.
-    #[error("its UTF-16 is malformed; save the file as UTF-8")]
-    Utf16,
-}
-
-/// Decodes the bytes of a file.
-///
-/// # Errors
-/// The bytes are malformed.
-pub fn decode(bytes: Vec<u8>) -> Result<String, DecodeError> {
+/// Decodes the bytes of a file. As in kubectl, malformed bytes become U+FFFD.
+pub fn decode(bytes: Vec<u8>) -> String {
     let from: fn([u8; 2]) -> u16 = match bytes.as_slice() {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
         [0xfe, 0xff, ..] => u16::from_be_bytes,
@@ -29,16 +15,15 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, DecodeError> {
         [1..=0x7f, 0, ..] => u16::from_le_bytes,
         [0, 1..=0x7f, ..] => u16::from_be_bytes,
         _ => {
-            let decoded = String::from_utf8(bytes);
-            return decoded.map_err(|e| DecodeError::Utf8(e.utf8_error().valid_up_to()));
+            return String::from_utf8(bytes)
+                .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         }
     };
     let (pairs, rest) = bytes.as_chunks::<2>();
     let units = pairs.iter().map(|pair| from(*pair));
-    match char::decode_utf16(units).collect::<Result<String, _>>() {
-        Ok(text) if rest.is_empty() => Ok(text),
-        _ => Err(DecodeError::Utf16),
-    }
+    let characters = char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER));
+    let cut = rest.iter().map(|_| char::REPLACEMENT_CHARACTER);
+    characters.chain(cut).collect()
 }
 
 /// Returns a text without the byte order marks at the starts of its lines: files that were joined
@@ -88,22 +73,16 @@ mod tests {
             text.encode_utf16().flat_map(bytes).collect()
         };
         for bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes), text.into()] {
-            assert_eq!(decode(bytes).as_deref(), Ok(text));
+            assert_eq!(decode(bytes), text);
         }
         let unmarked = text.trim_start_matches(BYTE_ORDER_MARK);
         for mut bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes)] {
             bytes.drain(..2);
-            assert_eq!(decode(bytes).as_deref(), Ok(unmarked));
+            assert_eq!(decode(bytes), unmarked);
         }
-        let cut = decode(vec![0xff, 0xfe, 0x61, 0, 0x62])
-            .unwrap_err()
-            .to_string();
-        assert!(cut.contains("save the file as UTF-8"), "{cut}");
-        let latin = decode(b"a: \xe9".to_vec()).unwrap_err();
-        assert_eq!(
-            latin.to_string(),
-            "byte 3 is not UTF-8; save the file as UTF-8"
-        );
+        let cut = vec![0xff, 0xfe, 0x61, 0, 0, 0xd8, 0x62];
+        assert_eq!(decode(cut), "\u{feff}a\u{fffd}\u{fffd}");
+        assert_eq!(decode(b"a: \xe9\n".to_vec()), "a: \u{fffd}\n");
     }
 
     #[test]

@@ -207,6 +207,92 @@ fn aliases_and_merge_keys_are_bounded() {
 }
 
 #[test]
+fn null_elements_and_entries_are_zero_values() {
+    let text = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers: [{name: m, args: [~], command: [sh, ~], ports: [~, {containerPort: 80}], env: [~]}]
+  securityContext: {supplementalGroups: [~, 5]}
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [~]}]}]
+  volumes: [{name: v, csi: {driver: d, volumeAttributes: {a: }}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a, labels: {constraint.ciena.com/constraint-a: enabled}}
+spec: {selector: {a: }}
+---
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: a}
+spec: {selector: {a: }, template: {metadata: {labels: {a: b}}, spec: {containers: [~]}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: a}
+spec: {selector: {matchLabels: , matchExpressions: [~]}, template: {}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: a}
+provisioner: a
+parameters: {a: }
+"#;
+    let manifest = read(text).unwrap();
+    assert_eq!(manifest.findings, []);
+    let items: Vec<Item> = manifest.objects.into_iter().map(|(_, item)| item).collect();
+    let [
+        Item::Pod(pod),
+        Item::Service(service),
+        Item::Workload(_),
+        Item::Workload(_),
+        Item::Storage(StorageItem::StorageClass(_)),
+    ] = &items[..]
+    else {
+        panic!("{items:?}");
+    };
+    let spec = pod.spec.as_ref().unwrap();
+    let container = &spec.containers[0];
+    assert_eq!(container.args, Some(vec![String::new()]));
+    assert_eq!(container.command, Some(vec!["sh".into(), String::new()]));
+    assert_eq!(container.ports.as_ref().unwrap()[0].container_port, 0);
+    let groups = spec.security_context.as_ref().unwrap();
+    assert_eq!(groups.supplemental_groups, Some(vec![0, 5]));
+    let selector = service.spec.as_ref().unwrap().selector.as_ref().unwrap();
+    assert_eq!(selector["a"], "");
+
+    // The schemas of Tautline's own kinds refuse them.
+    let own = "apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicyOffer\n\
+               metadata: {name: o}\nspec: {policies: [p, ~], targets: []}\n";
+    let error = parse(own).unwrap_err().to_string();
+    assert!(error.contains("spec.policies[1]"), "{error}");
+}
+
+#[test]
+fn text_after_the_end_of_a_document_is_dropped() {
+    let text = "a: 1\n...\nb: 2\n---\nc: 3\n...\n---\nd: 4\n";
+    let documents = documents(text).unwrap();
+    let read: Vec<(usize, &Value)> = documents
+        .iter()
+        .map(|d| (d.place.document, &d.value))
+        .collect();
+    let expected = [("a", 1), ("c", 3), ("d", 4)].map(|(key, n)| serde_json::json!({key: n}));
+    assert_eq!(
+        read,
+        [(1, &expected[0]), (2, &expected[1]), (3, &expected[2])]
+    );
+    let lines = LineIndex::new(text);
+    assert_eq!(
+        lines.line(documents[1].place, &FieldPath::default()),
+        Some(5)
+    );
+}
+
+#[test]
 fn findings_have_unknown_fields() {
     let found = found(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, lables: {a: b}}\n\

@@ -44,7 +44,12 @@ pub(super) fn split(
             });
         }
     };
-    let (objects, others): (Vec<_>, Vec<_>) = documents.into_iter().partition(manifest::is_object);
+    // In a folder, a file with the kind of a workload may be values for a chart.
+    let is_object = |document: &Document| {
+        let has_version = !document.value["apiVersion"].is_null();
+        manifest::is_object(document) && (has_version || !is_in_folder)
+    };
+    let (objects, others): (Vec<_>, Vec<_>) = documents.into_iter().partition(is_object);
     let missing = "no Kubernetes object (apiVersion and kind), so it is left out";
     match (objects.as_slice(), others.as_slice()) {
         (_, []) => {}

@@ -347,6 +347,36 @@ fn daemon_sets_have_a_pod_on_each_node_that_admits_it() {
 }
 
 #[test]
+fn pods_have_a_label_for_the_revision_of_their_template() {
+    let template = "template: {metadata: {labels: {app: web}}, spec: {containers: [], affinity: \
+        {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, \
+        labelSelector: {matchLabels: {app: web}}, \
+        mismatchLabelKeys: [pod-template-hash, controller-revision-hash]}]}}}}";
+    for (kind, key) in [
+        ("Deployment", "pod-template-hash"),
+        ("StatefulSet", "controller-revision-hash"),
+        ("DaemonSet", "controller-revision-hash"),
+    ] {
+        let text = workload(kind, &format!("{{{template}}}"));
+        let mut objects = read(&text).unwrap().objects;
+        let Some((_, Item::Workload(workload))) = objects.pop() else {
+            panic!("no workload");
+        };
+        let pod = workload.pod(1);
+        assert_eq!(pod.metadata.labels.unwrap()[key], "web", "{kind}");
+        let affinity = pod.spec.unwrap().affinity.unwrap();
+        let terms = affinity.pod_anti_affinity.unwrap();
+        let mut terms = terms
+            .required_during_scheduling_ignored_during_execution
+            .unwrap();
+        let selector = terms.remove(0).label_selector.unwrap();
+        let merged = selector.match_expressions.unwrap();
+        let merged: Vec<_> = merged.iter().map(|e| (&*e.key, &*e.operator)).collect();
+        assert_eq!(merged, [(key, "NotIn")], "{kind}");
+    }
+}
+
+#[test]
 fn a_users_table_adds_kinds() {
     let mut table = crate::manifest::WorkloadTable::default();
     let own = "- {apiVersion: example.com/*, kind: Flock, pods: [{template: 'spec.birds[].pod', \
