@@ -21,6 +21,9 @@ use crate::{
 
 /// The maximum number of concurrent attempts, each for one offer.
 const MAX_ATTEMPTS: usize = 8;
+/// The wait of a pod of last resort, in which the offer's other violations have several turns: they
+/// may be refused for a moment.
+const LAST_RESORT_WAIT: Duration = Duration::from_secs(30);
 /// The maximum number of an offer's bindings that one attempt handles.
 const BINDINGS_PER_ATTEMPT: usize = 4;
 /// The shortest wait between two mitigations of one violation.
@@ -242,6 +245,7 @@ impl ViolationTracker {
         offer.busy = false;
         let Some(result) = result else { return };
         offer.cool_down = result.cool_down;
+        let has_others = offer.violations.len() > 1;
         for (key, outcome) in result.outcomes {
             let Some(violation) = offer.violations.get_mut(&key) else {
                 continue;
@@ -253,7 +257,10 @@ impl ViolationTracker {
                     violation.mitigated = Some(at);
                     violation.mitigations += 1;
                 }
-                AttemptOutcome::LastResort => violation.last_resort = true,
+                AttemptOutcome::LastResort => {
+                    violation.last_resort = true;
+                    violation.not_before = has_others.then(|| now + LAST_RESORT_WAIT);
+                }
             }
         }
     }

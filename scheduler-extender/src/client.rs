@@ -19,12 +19,18 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Counts the memory of a request's question until the request is answered.
-    pub fn charge(&self, request: &str, question: &PlanningQuestion) -> Result<(), WireError> {
+    /// Counts the memory of a request's question, and of `more` bytes that are read of it, until the
+    /// request is answered.
+    pub fn charge(
+        &self,
+        request: &str,
+        question: &PlanningQuestion,
+        more: usize,
+    ) -> Result<(), WireError> {
         if request.len() <= FREE_BYTES {
             return Ok(());
         }
-        let bytes = question.heap_bytes() + NODE_NAME_COPIES * question.nodes.heap_bytes();
+        let bytes = question.heap_bytes() + NODE_NAME_COPIES * question.nodes.heap_bytes() + more;
         let charged = self.connection.charge(bytes);
         charged.map_err(|_| WireError::Memory)
     }

@@ -49,7 +49,7 @@ pub(crate) async fn filter(
             (pod::question(&posted, head.identity, nodes), in_flight)
         }
     };
-    client.charge(json, &question)?;
+    client.charge(json, &question, 0)?;
     let for_bind = state.config.bind.then(|| question.without_nodes());
     // Boxed, since its kilobytes would burden the requests of ungoverned pods.
     let plan = async {

@@ -6,7 +6,7 @@ use crate::{
     client::Client,
     pod, spans,
     state::State,
-    wire::{self, WireError},
+    wire::{self, Victims, WireError},
 };
 
 const KIND: &str = "ExtenderPreemptionArgs";
@@ -26,7 +26,11 @@ pub(crate) async fn preempt(
         spans::pod(&span, &pod);
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
-        client.charge(json, &question)?;
+        client.charge(
+            json,
+            &question,
+            victims.values().map(Victims::heap_bytes).sum(),
+        )?;
         // Boxed for the same reason as in filter.
         let round = state.providers.plan_with(&snapshot, &constraints, question);
         let round = span.scope(Box::pin(round)).await;

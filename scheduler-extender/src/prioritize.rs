@@ -45,7 +45,7 @@ pub(crate) async fn prioritize(
     let span = state.config.traces.span("prioritize", client.caller);
     spans::pod(&span, &pod);
     let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
-    client.charge(json, &question)?;
+    client.charge(json, &question, 0)?;
     // Boxed for the same reason as in filter.
     let round = state.providers.plan_with(&snapshot, &constraints, question);
     let round = span.scope(Box::pin(round)).await;

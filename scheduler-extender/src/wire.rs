@@ -54,6 +54,14 @@ pub struct Victims {
     pub pdb_violations: i64,
 }
 
+impl Victims {
+    /// The size of the pods' UIDs on the heap, in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        let uids = self.pods.iter().map(|pod| pod.uid.capacity());
+        self.pods.capacity() * size_of::<Victim>() + uids.sum::<usize>()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Victim {
     pub uid: String,

@@ -40,12 +40,31 @@ impl<C: Calls> Turn<'_, C> {
             }
             Err(refusal) => {
                 if refusal.code == "CameBack" {
-                    let period = self.calls.config().eviction_cool_down;
-                    self.row = self.row.map(|row| row.slowed(period));
+                    self.slow_down().await;
                 }
                 let wait = refusal.retry_after();
                 self.report("Evict", refusal.code, Level::Warning, refusal.text);
                 self.not_before(wait)
+            }
+        }
+    }
+
+    /// Makes the next eviction wait a full cool-down, and records its time in the offer's status.
+    async fn slow_down(&mut self) {
+        let Some(row) = self.row else { return };
+        let slowed = row.slowed(self.calls.config().eviction_cool_down);
+        self.row = Some(slowed);
+        if slowed.next == row.next {
+            return;
+        }
+        let status = self.calls.offer_status(self.offer).await;
+        let last = status.ok().and_then(|status| status.last_eviction);
+        if let Some(last) = last.filter(|last| from_api_time(&last.time) == row.last) {
+            let next_time = Some(to_api_time(slowed.next));
+            let noted = LastEviction { next_time, ..last };
+            if let Err(error) = self.calls.note_eviction(self.offer, &noted).await {
+                let (namespace, name) = (&self.offer.namespace, &self.offer.name);
+                tracing::warn!(%namespace, offer = %name, %error, "the time of the next eviction is not recorded");
             }
         }
     }

@@ -240,13 +240,18 @@ fn tracker_tries_violations_of_last_resort_after_all_others() {
         outcomes: outcomes.collect(),
     };
     world.tracker.finish(&attempt.offer, Some(result), instant);
-    // Those that were never tried come first, and after the wait all others, too.
+    // Those that were never tried come first, after their wait all others, and last b5.
     let attempt = world.only_attempt();
-    assert_eq!(names(&attempt), ["b1", "b0", "b5"]);
-    assert!(attempt.violations[2].last_resort);
-    world.finish(&attempt, Duration::ZERO);
+    assert_eq!(names(&attempt), ["b1", "b0"]);
+    world.finish(&attempt, secs(60));
     world.advance(secs(10));
-    assert_eq!(names(&world.only_attempt()), ["b4", "b3", "b2", "b1"]);
+    let attempt = world.only_attempt();
+    assert_eq!(names(&attempt), ["b4", "b3", "b2"]);
+    world.finish(&attempt, secs(20));
+    world.advance(secs(20));
+    let attempt = world.only_attempt();
+    assert_eq!(names(&attempt), ["b4", "b3", "b2", "b5"]);
+    assert!(attempt.violations[3].last_resort);
 }
 
 #[test]

@@ -73,6 +73,7 @@ fn preempt_args_reads_both_forms() {
     let whole = r#"{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{"metadata":{"uid":"u1"}}],"NumPDBViolations":2}}}"#;
     for json in [meta, whole] {
         let victims = preempt_args(json, 10).unwrap().victims;
+        assert!(victims["n"].heap_bytes() >= size_of::<Victim>() + 2);
         assert_eq!(
             victims["n"],
             Victims {

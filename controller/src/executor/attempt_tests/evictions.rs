@@ -43,6 +43,17 @@ async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
         pod.metadata.creation_timestamp = Some(to_api_time(now - Duration::from_secs(20)));
     });
     let row = EvictionRow::with(None, now - Duration::from_secs(40), 12, COOL_DOWN);
+    let last = LastEviction {
+        pod: "web-9".to_owned(),
+        uid: "uid-of-web-9".to_owned(),
+        node: "n1".to_owned(),
+        binding: "b".to_owned(),
+        time: to_api_time(row.last),
+        group: None,
+        since: None,
+        next_time: Some(to_api_time(row.next)),
+    };
+    fake.status.as_mut().unwrap().last_eviction = Some(last);
     let next = Attempt {
         offer: "shop/o".into(),
         violations: vec![violation("a", &["web-0"]), violation("b", &["web-1"])],
@@ -56,6 +67,8 @@ async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
     assert_eq!(result.cool_down.row.unwrap().next, row.last + COOL_DOWN);
     let calls = fake.calls();
     assert!(calls.iter().any(|c| c.starts_with("warning CameBack: ")));
+    let noted = "note eviction of uid-of-web-9".to_owned();
+    assert!(calls.contains(&noted), "{calls:?}");
     assert!(!calls.contains(&"evict web-1".to_owned()), "{calls:?}");
 }
 
