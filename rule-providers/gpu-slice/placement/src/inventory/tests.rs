@@ -180,6 +180,22 @@ fn read_counts_mig_instances() {
     assert_eq!((all.counted[0].total, all.counted[0].used), (7, 2));
 }
 
+#[test]
+fn read_counts_gke_partitions_as_mig_instances() {
+    for resource in ["nvidia.com/gpu", "nvidia.com/gpu.shared"] {
+        let partition = ("cloud.google.com/gke-gpu-partition-size", "1g.10gb");
+        let node = node(&[(resource, 7)], &[partition]);
+        let pods = [pod("a", &[(resource, 2)], &[])];
+        let all = read(&node, pods.iter(), &[]);
+        let counted = &all.counted[0];
+        assert_eq!(
+            (counted.total, counted.used, counted.is_instance),
+            (7, 2, true)
+        );
+        assert_eq!((all.pools, all.warnings), (vec![], vec![]));
+    }
+}
+
 const INVENTORY: &str = r#"{"limits": "none", "cards": [
     {"uuid": "GPU-a", "index": 0, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0},
     {"uuid": "GPU-b", "index": 1, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0,
