@@ -141,8 +141,10 @@ pub(super) fn assign<'a>(
         let parts = match assigned {
             Some(Ok(parts)) => Some(parts),
             Some(Err(error)) => {
+                let record = first_annotation(pod, &POD_DEVICES_ANNOTATIONS);
+                let name = record.map_or(DEVICES_ANNOTATION, |(name, _)| name);
                 warnings.push(format!(
-                    "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
+                    "pod {}/{}, annotation {name}: {error}",
                     pod.namespace, pod.name
                 ));
                 // Without an agent, only the annotation shows the pod's cards.

@@ -494,7 +494,18 @@ fn without_an_agent_an_unreadable_record_takes_only_what_others_leave() {
 }
 
 #[test]
-fn unreadable_amounts_without_an_index_count_as_whole_cards() {
+fn warnings_name_the_unreadable_annotation() {
+    let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
+    for annotation in [DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"] {
+        let pods = [pod("a", &[], &[(annotation, "0|1")])];
+        let warnings = read(&node, pods.iter(), &[]).warnings;
+        let start = format!("pod ml/a, annotation {annotation}: \"0|1\" is no card");
+        assert!(warnings[0].starts_with(&start), "{warnings:?}");
+    }
+}
+
+#[test]
+fn unreadable_amounts_count_as_whole_cards() {
     let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
     for (milli, count, expected, warnings) in [
         ("many", None, [0, 1000, 1000, 1000], 1),
