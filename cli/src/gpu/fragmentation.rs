@@ -143,7 +143,7 @@ fn counted_text(counted: &Counted) -> String {
     if !left.is_empty() {
         _ = writeln!(
             out,
-            "Not counted, because only the number of their GPUs is known: {}.",
+            "Not counted, because only the number of their GPUs is known or no card serves the rule: {}.",
             shown(left)
         );
     }

@@ -94,13 +94,14 @@ unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
 }
 
 /// Bytes in all and in use.
-fn memory(scene: &Scene, index: usize, card: &Card) -> (u64, u64) {
-    let total = card.memory_mib << 20;
+fn memory(scene: &Scene, index: usize, card: &Card) -> Result<(u64, u64), nvmlReturn_t> {
+    let mib = card.memory_mib;
+    let total = mib.ok_or(nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED)? << 20;
     let processes: u64 = process::on_card(scene, index, None)
         .iter()
         .map(|p| p.bytes)
         .sum();
-    (total, ((card.used_mib << 20) + processes).min(total))
+    Ok((total, ((card.used_mib << 20) + processes).min(total)))
 }
 
 #[unsafe(no_mangle)]
@@ -109,7 +110,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
     out: *mut nvmlMemory_t,
 ) -> nvmlReturn_t {
     let memory = with_card(device, |scene, index, card| {
-        let (total, used) = memory(scene, index, card);
+        let (total, used) = memory(scene, index, card)?;
         Ok(nvmlMemory_t {
             total,
             free: total - used,
@@ -125,7 +126,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
     out: *mut nvmlMemory_v2_t,
 ) -> nvmlReturn_t {
     let memory = with_card(device, |scene, index, card| {
-        let (total, used) = memory(scene, index, card);
+        let (total, used) = memory(scene, index, card)?;
         let version = (size_of::<nvmlMemory_v2_t>() | (2 << 24)) as c_uint;
         Ok(nvmlMemory_v2_t {
             version,

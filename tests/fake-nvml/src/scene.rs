@@ -35,8 +35,9 @@ pub struct Card {
     pub uuid: String,
     #[serde(default = "product")]
     pub product: String,
+    /// null: not supported, as for a card that shares the node's memory.
     #[serde(rename = "memoryMiB", default = "memory")]
-    pub memory_mib: u64,
+    pub memory_mib: Option<u64>,
     /// Memory in use besides that of processes.
     #[serde(rename = "usedMiB", default)]
     pub used_mib: u64,
@@ -150,8 +151,8 @@ fn product() -> String {
     "NVIDIA H100 80GB HBM3".into()
 }
 
-fn memory() -> u64 {
-    81559
+fn memory() -> Option<u64> {
+    Some(81559)
 }
 
 fn compute() -> (i32, i32) {

@@ -46,6 +46,18 @@ fn eight_cards_on_one_switch_are_found() {
     assert_eq!(reading.processes, []);
 }
 
+/// The agent sets no label for 0 bytes: `memory_that_is_not_known_has_no_label`.
+#[test]
+fn memory_that_nvml_does_not_support_is_0_and_no_fault() {
+    let scene = Scene::new(&cards(json!([
+        {"uuid": "GPU-a", "product": "NVIDIA GB10", "memoryMiB": null, "busy": 30},
+    ])));
+    let reading = Reader::start(&scene.path(), OFTEN).first();
+    let card = &reading.cards[0];
+    assert_eq!((card.memory_bytes, card.memory_used_bytes), (0, 0));
+    assert_eq!((card.busy_milli, fault(&reading, 0)), (300, None));
+}
+
 #[test]
 fn direct_links_count_unless_they_are_down() {
     let scene = Scene::new(&cards(json!([

@@ -13,8 +13,8 @@ pub struct CardShare {
     pub start: Option<u8>,
 }
 
-/// The error of an annotation with a part that does not name a card, or whose thousandths are not
-/// from 1 to 1000.
+/// The error of an annotation with a part that does not name a card by letters, digits, `-`, `_`
+/// and `.`, or whose thousandths are not from 1 to 1000.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
@@ -26,17 +26,6 @@ pub struct AnnotationError {
 /// Reads the cards of an annotation. A card without thousandths gets `milli`.
 pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
     parts(text).map(|part| parse_part(part, milli)).collect()
-}
-
-/// Reads like [`parse`], but takes a part that cannot be read for a whole card.
-pub(crate) fn parse_leniently(text: &str, milli: u16) -> Vec<CardShare> {
-    let whole = |part: &str| CardShare {
-        card: part.split(':').next().unwrap_or_default().trim().into(),
-        milli: CARD_MILLI,
-        start: None,
-    };
-    let share = |part| parse_part(part, milli).unwrap_or_else(|_| whole(part));
-    parts(text).map(share).collect()
 }
 
 fn parts(text: &str) -> impl Iterator<Item = &str> {
@@ -61,7 +50,8 @@ fn parse_part(part: &str, milli: u16) -> Result<CardShare, AnnotationError> {
         }
         None => (part, milli, None),
     };
-    if card.is_empty() || milli == 0 || milli > CARD_MILLI {
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if card.is_empty() || !card.bytes().all(is_name) || !(1..=CARD_MILLI).contains(&milli) {
         return Err(error());
     }
     let card = card.into();
@@ -120,6 +110,9 @@ mod tests {
         assert!(parse("0:1001", CARD_MILLI).is_err());
         assert!(parse("0:0", CARD_MILLI).is_err());
         assert!(parse("", CARD_MILLI).is_err());
+        for separated in ["0:1000;1:1000", "0:1000 1:1000", "0|1", "0 1"] {
+            assert!(parse(separated, CARD_MILLI).is_err(), "{separated}");
+        }
         let error = parse("0:x", CARD_MILLI).unwrap_err().to_string();
         assert!(error.contains("\"0:x\" is no card"), "{error}");
     }

@@ -1,5 +1,5 @@
-//! The names of the resources, labels and annotations that describe GPUs: those of NVIDIA, CastSlice,
-//! the openb trace and Tautline.
+//! The names of the resources, labels and annotations that describe GPUs: those of NVIDIA, GKE,
+//! CastSlice, the openb trace and Tautline.
 
 use crate::node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE};
 
@@ -20,6 +20,9 @@ pub(crate) const UNHEALTHY_ANNOTATION: &str = "tautline.io/gpu-unhealthy";
 /// The node labels with the product name of the cards; the first one present counts.
 pub(crate) const PRODUCT_LABELS: [&str; 2] =
     ["nvidia.com/gpu.product", "alibabacloud.com/gpu-card-model"];
+/// The GKE node label with the profile of the MIG instances that `nvidia.com/gpu` counts, such as
+/// `1g.5gb`.
+pub(crate) const PARTITION_LABEL: &str = "cloud.google.com/gke-gpu-partition-size";
 /// The node label with the memory of each card in MiB.
 pub(crate) const MEMORY_LABEL: &str = "nvidia.com/gpu.memory";
 /// The pod annotation with the thousandths of each card.

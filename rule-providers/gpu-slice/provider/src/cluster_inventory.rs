@@ -1,20 +1,23 @@
 //! The GPUs of every node, updated from the watch.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
-    CARD_MILLI, CostCache, Inventory, RequestClass, Shape,
+    CARD_MILLI, CostCache, Inventory, RequestClass, Shape, SharingMode,
     inventory::{self, CardPool, PodReservation},
     policy::PolicyName,
+    shape::memory_milli,
 };
 use tautline_sdk::CostChanges;
 
 use crate::{
-    gpu_request::{self, GpuRequest},
+    gpu_request::{self, Amount, GpuRequest},
+    pool_shape::shape_on_pool,
     request_learner::RequestLearner,
 };
 
@@ -196,8 +199,7 @@ impl ClusterInventory {
 
     /// Returns the percentage of all cards that pods have; `None`: no node has cards.
     pub(crate) fn given_percent(&self) -> Option<u64> {
-        let pools = self.nodes.values().flat_map(|e| &e.inventory.pools);
-        let cards = pools.flat_map(|pool| &pool.cards);
+        let cards = self.pools().flat_map(|pool| &pool.cards);
         let (given_milli, all_milli) = cards.fold((0, 0), |(given, all), card| {
             let held = u64::from(card.held_milli());
             (given + held, all + u64::from(CARD_MILLI))
@@ -230,11 +232,74 @@ impl ClusterInventory {
         gpu_request::pod_shape_with(pod, unit_milli, by_agent, card_memory_bytes)
     }
 
-    pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
-        let (learner, costs) = (&mut self.learner, &mut self.costs);
-        let counted = learner.count_request(costs, uid, request);
+    pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) {
+        if self.learner.counts_request(&self.costs, uid, request)
+            && let Some(shape) = self.likely_shape(request)
+        {
+            self.count_shape(uid, &shape);
+        }
+    }
+
+    pub(crate) fn count_shape(&mut self, uid: &str, shape: &Shape) {
+        self.learner.count_request(&mut self.costs, uid, shape);
         self.note_version();
-        counted
+    }
+
+    /// Returns the shape of a request on the cards that can serve it, in the likely mode if
+    /// possible; `None`: it requests no cards, or the pod must request other resources. `pools` are
+    /// those of [`Self::pools_by_shape`].
+    pub(crate) fn served_shape(&self, request: &GpuRequest, pools: &[&CardPool]) -> Option<Shape> {
+        let likely = self.likely_mode(request);
+        let shapes = pools.iter().filter_map(|p| shape_on_pool(request, p).ok());
+        // The smallest card gives the largest part.
+        let served = shapes.max_by_key(|s| (s.mode == likely, Reverse(s.mode), s.milli()));
+        let other_mode = || {
+            let mut offered = pools.iter().filter(|pool| pool.offered);
+            let shape = self.likely_shape(request)?;
+            offered
+                .all(|pool| pool.kind.mode != likely)
+                .then_some(shape)
+        };
+        served.or_else(other_mode).filter(Shape::needs_gpu)
+    }
+
+    /// Returns a pool of each kind on which a request has its own shape.
+    pub(crate) fn pools_by_shape(&self) -> Vec<&CardPool> {
+        let kind = |p: &'_ CardPool| {
+            (
+                p.kind.mode,
+                p.card_memory_bytes,
+                p.offered,
+                p.resource.clone(),
+                p.sizes.clone(),
+            )
+        };
+        let kinds: HashMap<_, &CardPool> = self.pools().map(|p| (kind(p), p)).collect();
+        kinds.into_values().collect()
+    }
+
+    fn likely_shape(&self, request: &GpuRequest) -> Option<Shape> {
+        let mode = self.likely_mode(request);
+        let milli = match request.amount {
+            Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD_MILLI)),
+            Amount::Share(milli) => milli,
+            Amount::OfAgent(own) if own.milli > 0 => own.milli,
+            Amount::Memory(bytes) => {
+                let pools = self.pools().filter(|pool| pool.kind.mode == mode);
+                let parts = pools.filter_map(|p| memory_milli(bytes, p.card_memory_bytes?));
+                parts.max()?
+            }
+            _ => return None,
+        };
+        Some(request.shape(mode, mode.round_up(milli)))
+    }
+
+    fn likely_mode(&self, request: &GpuRequest) -> SharingMode {
+        request.likely_mode(self.costs.kinds().iter().map(|kind| kind.mode))
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &CardPool> {
+        self.nodes.values().flat_map(|entry| &entry.inventory.pools)
     }
 
     pub(crate) fn plan_now(&mut self) {

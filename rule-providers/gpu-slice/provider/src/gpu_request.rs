@@ -71,6 +71,11 @@ impl GpuRequest {
         })
     }
 
+    /// Returns whether the rule states the amount or the models.
+    pub(crate) fn is_by_rule(&self) -> bool {
+        self.by_rule || !self.models.is_empty()
+    }
+
     pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
         Some(self.resources.as_ref()?.get(resource).copied().unwrap_or(0))
     }

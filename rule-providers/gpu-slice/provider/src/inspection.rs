@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    mem,
     sync::Arc,
     time::Instant,
 };
@@ -14,7 +15,8 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::{
-    Inventory, NodeCapacity, PlannedClasses, RequestClass, Shape, policy::PolicyName,
+    Inventory, NodeCapacity, PlannedClasses, RequestClass, Shape, inventory::CardPool,
+    policy::PolicyName,
 };
 use tautline_sdk::{
     Container, CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
@@ -25,6 +27,7 @@ use crate::{
     cluster_inventory::{ClusterInventory, Config, Held},
     fit::Fit,
     gpu_request::{Amount, GpuRequest},
+    request_learner::RequestLearner,
     state::State,
 };
 
@@ -34,8 +37,9 @@ pub struct Inspection {
     pub(crate) state: State,
     pub(crate) policy: PolicyName,
     snapshot: Arc<Snapshot>,
-    /// The counted shapes of waiting pods whose request only a rule states, by `namespace/name`.
-    by_rule: HashMap<String, Shape>,
+    /// The shapes of waiting pods whose amount or models a rule states, by `namespace/name`;
+    /// `None`: no shape is known by which the pod could run.
+    pub(crate) by_rule: HashMap<String, Option<Shape>>,
 }
 
 /// A node's GPUs.
@@ -106,32 +110,36 @@ impl Inspection {
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
         let policy = config.policy;
         let mut inventory = ClusterInventory::new(config);
+        // The pods' own requests are counted below, unless a rule replaces them.
+        let learner = mem::replace(&mut inventory.learner, RequestLearner::fixed());
         inventory.sync(Arc::clone(&snapshot), &[], |_| Held::default());
+        inventory.learner = learner;
         let mut inspection = Self {
             state: State::new(inventory, ""),
             policy,
             snapshot: Arc::clone(&snapshot),
             by_rule: HashMap::new(),
         };
+        let pools = inspection.state.inventory.pools_by_shape();
         let waits = |p: &&Arc<Pod>| p.node.is_none() && !p.finished;
-        let mut waiting: Vec<&Arc<Pod>> = snapshot.pods().filter(waits).collect();
-        waiting.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        for pod in waiting {
-            if inspection.state.inventory.pod_shape(pod).is_some() {
-                continue;
-            }
-            let questions = inspection.questions_for(pod, &[]).rules;
-            for Question { ask, .. } in questions.iter().filter(|q| q.by.is_some()) {
-                // A rule that cannot be read is reported when the pod is inspected.
-                let request = GpuRequest::new(&ask.rule, ask.workload.as_ref());
-                let request = request.ok().filter(|r| r.by_rule);
-                let name = key(pod);
-                let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
-                let inventory = &mut inspection.state.inventory;
-                if let Some(shape) = request.and_then(|r| inventory.count_request(uid, &r)) {
-                    inspection.by_rule.insert(name, shape);
-                }
-            }
+        let mut waiting: Vec<(&Arc<Pod>, Option<Shape>)> = snapshot
+            .pods()
+            .filter(waits)
+            .filter_map(|pod| Some((pod, inspection.rule_shape(pod, &pools)?)))
+            .collect();
+        waiting.sort_by(|(a, _), (b, _)| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        let shapes = waiting.iter().map(|(pod, shape)| (key(pod), shape.clone()));
+        inspection.by_rule = shapes.collect();
+        let own = snapshot
+            .pods()
+            .filter(|p| !inspection.by_rule.contains_key(&key(p)));
+        let inventory = &mut inspection.state.inventory;
+        let own: Vec<Shape> = own.filter_map(|pod| inventory.pod_shape(pod)).collect();
+        inventory.learner.count_shapes(&mut inventory.costs, &own);
+        for (pod, shape) in waiting {
+            let name = key(pod);
+            let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
+            shape.iter().for_each(|s| inventory.count_shape(uid, s));
         }
         inspection.state.inventory.plan_now();
         inspection
@@ -171,16 +179,31 @@ impl Inspection {
     /// Returns the pods that request cards, sorted by name; units of unknown size are left out.
     pub(crate) fn requests(&self) -> Vec<CountedRequest> {
         let counted = |pod: &Arc<Pod>| {
-            let (pod_key, own) = (key(pod), self.state.inventory.pod_shape(pod));
+            let pod_key = key(pod);
+            let by_rule = self.by_rule.get(&pod_key).cloned();
             Some(CountedRequest {
-                by_rule: own.is_none(),
-                shape: own.or_else(|| self.by_rule.get(&pod_key).cloned())?,
+                by_rule: by_rule.is_some(),
+                shape: by_rule.unwrap_or_else(|| self.state.inventory.pod_shape(pod))?,
                 pod: pod_key,
             })
         };
         let mut all: Vec<CountedRequest> = self.snapshot.pods().filter_map(counted).collect();
         all.sort_unstable_by(|a, b| a.pod.cmp(&b.pod));
         all
+    }
+
+    /// Returns the shape by the first rule that states an amount or models for the pod; `None`: no
+    /// rule does. A rule that cannot be read gives no shape; it is reported when the pod is
+    /// inspected.
+    fn rule_shape(&self, pod: &Pod, pools: &[&CardPool]) -> Option<Option<Shape>> {
+        let questions = self.questions_for(pod, &[]).rules.into_iter();
+        let mut asks = questions.filter(|q| q.by.is_some()).map(|q| q.ask);
+        asks.find_map(|ask| {
+            let request = GpuRequest::new(&ask.rule, ask.workload.as_ref());
+            let states_request = request.as_ref().map_or(true, GpuRequest::is_by_rule);
+            let shape = |r: GpuRequest| self.state.inventory.served_shape(&r, pools);
+            states_request.then(|| request.ok().and_then(shape))
+        })
     }
 
     /// Returns the questions for a pod, which need not be in the snapshot.

@@ -1,9 +1,9 @@
 use std::collections::HashSet;
 
 use tautline_core::model::Pod;
-use tautline_gpu_placement::{CARD_MILLI, CostCache, RequestDistribution, Shape};
+use tautline_gpu_placement::{CostCache, RequestDistribution, Shape};
 
-use crate::gpu_request::{Amount, GpuRequest};
+use crate::gpu_request::GpuRequest;
 
 /// The number of new pods between two comparisons of the distribution with the planned one.
 const PODS_PER_COMPARISON: u32 = 64;
@@ -35,42 +35,33 @@ impl RequestLearner {
     }
 
     pub(crate) fn count_shapes(&mut self, costs: &mut CostCache, shapes: &[Shape]) {
+        if self.fixed {
+            return;
+        }
         self.distribution.observe_unordered(shapes);
         let count = u32::try_from(shapes.len()).unwrap_or(u32::MAX);
         self.pending = self.pending.saturating_add(count);
         self.plan(costs);
     }
 
-    /// Counts a request, and returns its shape. Before the first plan every request counts;
+    /// Returns whether a pod's request still counts. Before the first plan every request counts;
     /// afterwards only requests by a rule count, once for each pod.
-    pub(crate) fn count_request(
-        &mut self,
-        costs: &mut CostCache,
+    pub(crate) fn counts_request(
+        &self,
+        costs: &CostCache,
         uid: &str,
         request: &GpuRequest,
-    ) -> Option<Shape> {
-        let first = costs.classes().is_empty();
-        if self.fixed || !first && (!request.by_rule || uid.is_empty()) {
-            return None;
-        }
-        let milli = match request.amount {
-            Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD_MILLI)),
-            Amount::Share(milli) => milli,
-            Amount::OfAgent(own) if own.milli > 0 => own.milli,
-            _ => return None,
-        };
-        let mode = request.likely_mode(costs.kinds().iter().map(|k| k.mode));
-        let shape = request.shape(mode, mode.round_up(milli));
+    ) -> bool {
+        let is_new = || !uid.is_empty() && !self.counted_pods.contains(uid);
+        !self.fixed && (costs.classes().is_empty() || request.is_by_rule() && is_new())
+    }
+
+    pub(crate) fn count_request(&mut self, costs: &mut CostCache, uid: &str, shape: &Shape) {
         if self.counted_pods.len() >= MAX_COUNTED_PODS {
             self.counted_pods.clear();
         }
-        if !self.counted_pods.insert(uid.into()) && !first {
-            return None;
-        }
-        self.distribution.observe(&shape);
-        self.pending += 1;
-        self.plan(costs);
-        Some(shape)
+        self.counted_pods.insert(uid.into());
+        self.count_shapes(costs, std::slice::from_ref(shape));
     }
 
     pub(crate) fn plan_now(&mut self, costs: &mut CostCache) {

@@ -41,12 +41,16 @@ fn annotated_cards(
     pod: &Pod,
     annotations: &[&str],
 ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
-    let mut names = annotations.iter();
-    let (name, text) = names.find_map(|name| Some((name, pod.annotations.get(name)?)))?;
+    let (name, text) = first_annotation(pod, annotations)?;
     // Tautline's annotation names the thousandths itself.
-    let of_card = (*name != DEVICES_ANNOTATION).then_some(POD_MILLI_ANNOTATION);
-    let milli = of_card.and_then(|name| pod.annotations.get(name)?.parse().ok());
+    let of_card = (name != DEVICES_ANNOTATION).then_some(POD_MILLI_ANNOTATION);
+    let milli = of_card.and_then(|name| read_milli(pod.annotations.get(name)?));
     Some(device_annotation::parse(text, milli.unwrap_or(CARD_MILLI)))
+}
+
+fn first_annotation<'a>(pod: &'a Pod, names: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    let mut names = names.iter();
+    names.find_map(|name| Some((*name, pod.annotations.get(name)?)))
 }
 
 /// The precedence of pods with conflicting parts: pods with Tautline's record come first, then
@@ -128,17 +132,27 @@ pub(super) fn assign<'a>(
     }
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
+    let mut unreadable: Vec<&Pod> = Vec::new();
     for pod in pods.clone() {
+        if !has_agent {
+            warnings.extend(unreadable_request(pod));
+        }
         let assigned = assigned_on_node(has_agent, pod);
         let parts = match assigned {
             Some(Ok(parts)) => Some(parts),
             Some(Err(error)) => {
+                let record = first_annotation(pod, &POD_DEVICES_ANNOTATIONS);
+                let name = record.map_or(DEVICES_ANNOTATION, |(name, _)| name);
                 warnings.push(format!(
-                    "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
+                    "pod {}/{}, annotation {name}: {error}",
                     pod.namespace, pod.name
                 ));
                 // Without an agent, only the annotation shows the pod's cards.
-                (!has_agent).then(|| possible_cards(pod))
+                if !has_agent {
+                    unreadable.push(pod);
+                    continue;
+                }
+                None
             }
             None => None,
         };
@@ -169,7 +183,27 @@ pub(super) fn assign<'a>(
         }
     }
     guess(pools, unrecorded);
+    for pod in unreadable {
+        hold_rest(pools, pod);
+    }
     order_holders(pools, pods);
+}
+
+/// Makes a pod with an unreadable record the holder of what is free of all cards that its text
+/// mentions or no record names. So the pod is in conflict with no other.
+fn hold_rest(pools: &mut [CardPool], pod: &Pod) {
+    let record = first_annotation(pod, &POD_DEVICES_ANNOTATIONS);
+    let text = record.map_or("", |(_, text)| text);
+    for card in pools.iter_mut().flat_map(|p| &mut p.cards) {
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let is_possible =
+            words.any(|word| card.is(word)) || !card.holders.iter().any(|h| h.annotated);
+        let held = u16::try_from(card.held_milli()).unwrap_or(CARD_MILLI);
+        let rest = CARD_MILLI.saturating_sub(held);
+        if is_possible && rest > 0 {
+            card.holders.push(holder(pod, rest, None));
+        }
+    }
 }
 
 /// Packs pods tightly: whole cards first, then the larger shares. If they do not all fit, older
@@ -223,14 +257,6 @@ fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>
     }
 }
 
-/// Returns the cards that an unreadable record may mean: a card without readable thousandths counts
-/// as whole.
-fn possible_cards(pod: &Pod) -> Vec<CardShare> {
-    let mut names = POD_DEVICES_ANNOTATIONS.into_iter();
-    let text = names.find_map(|a| pod.annotations.get(a));
-    device_annotation::parse_leniently(text.unwrap_or_default(), CARD_MILLI)
-}
-
 fn find<'a>(pools: &'a mut [CardPool], card: &str) -> Option<&'a mut Card> {
     let mut cards = pools.iter_mut().flat_map(|p| &mut p.cards);
     cards.find(|c| c.is(card))
@@ -243,18 +269,40 @@ fn has_room(pool: &CardPool, milli: i64) -> bool {
 }
 
 /// The number of cards that annotations request, and the thousandths of each: a share of one card,
-/// or whole cards.
+/// or whole cards. An unreadable number counts as one card, unreadable thousandths as whole cards.
 pub fn annotated_request<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(i64, u16)> {
-    let number = |key: &str| annotation(key).and_then(|v| v.parse::<i64>().ok());
-    let (milli, count) = (number(POD_MILLI_ANNOTATION), number(POD_COUNT_ANNOTATION));
+    let milli = annotation(POD_MILLI_ANNOTATION).map(|t| read_milli(t).unwrap_or(CARD_MILLI));
+    let count = annotation(POD_COUNT_ANNOTATION).map(|t| read_count(t).unwrap_or(1));
     if milli.is_none() && count.is_none() {
         return None;
     }
-    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD_MILLI))).ok()?;
     let count = count.unwrap_or(1);
-    let milli = if count > 1 { CARD_MILLI } else { milli };
-    ((1..=MAX_CARDS).contains(&count) && (1..=CARD_MILLI).contains(&milli))
-        .then_some((count, milli))
+    let milli = milli.filter(|_| count <= 1).unwrap_or(CARD_MILLI);
+    (count > 0 && milli > 0).then_some((count, milli))
+}
+
+fn read_milli(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|milli| *milli <= CARD_MILLI)
+}
+
+fn read_count(text: &str) -> Option<i64> {
+    let count = text.parse().ok().filter(|count| *count >= 0)?;
+    Some(MAX_CARDS.min(count))
+}
+
+fn unreadable_request(pod: &Pod) -> Option<String> {
+    let unreadable = |name, is_readable: fn(&str) -> bool| {
+        let text = pod.annotations.get(name)?;
+        let (namespace, pod) = (&pod.namespace, &pod.name);
+        let warning = || {
+            format!(
+                "pod {namespace}/{pod}, annotation {name}: {text:?} cannot be read; whole cards count"
+            )
+        };
+        (!is_readable(text)).then(warning)
+    };
+    unreadable(POD_MILLI_ANNOTATION, |t| read_milli(t).is_some())
+        .or_else(|| unreadable(POD_COUNT_ANNOTATION, |t| read_count(t).is_some()))
 }
 
 /// Returns the holder of a pod's part. `record` is the part in the pod's record; without it, the

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     device_annotation::CardShare,
     names::{
-        self, CARD_COUNTS, MEMORY_LABEL, PRODUCT_LABELS, REPLICAS_LABEL, SHARED_RESOURCES,
-        UNHEALTHY_ANNOTATION, WHOLE_RESOURCE,
+        self, CARD_COUNTS, MEMORY_LABEL, PARTITION_LABEL, PRODUCT_LABELS, REPLICAS_LABEL,
+        SHARED_RESOURCES, UNHEALTHY_ANNOTATION, WHOLE_RESOURCE,
     },
     shape::{CARD_MILLI, CardKind, SharingMode, units_milli},
 };
@@ -75,8 +75,8 @@ pub fn read<'a>(
         pack(cards, pods.clone().map(|p| (p, held(p))));
     };
     // With the MIG strategy `single`, a unit of the same resource is an instance of the product:
-    // `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
-    let is_instance = product.contains("-MIG-");
+    // `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`. GKE partitions the cards without such a product label.
+    let is_instance = product.contains("-MIG-") || node.labels.get(PARTITION_LABEL).is_some();
     let mut plugin = offered(WHOLE_RESOURCE) > 0;
     let count = offered(WHOLE_RESOURCE);
     if count > 0 && is_instance {

@@ -180,6 +180,22 @@ fn read_counts_mig_instances() {
     assert_eq!((all.counted[0].total, all.counted[0].used), (7, 2));
 }
 
+#[test]
+fn read_counts_gke_partitions_as_mig_instances() {
+    for resource in ["nvidia.com/gpu", "nvidia.com/gpu.shared"] {
+        let partition = ("cloud.google.com/gke-gpu-partition-size", "1g.10gb");
+        let node = node(&[(resource, 7)], &[partition]);
+        let pods = [pod("a", &[(resource, 2)], &[])];
+        let all = read(&node, pods.iter(), &[]);
+        let counted = &all.counted[0];
+        assert_eq!(
+            (counted.total, counted.used, counted.is_instance),
+            (7, 2, true)
+        );
+        assert_eq!((all.pools, all.warnings), (vec![], vec![]));
+    }
+}
+
 const INVENTORY: &str = r#"{"limits": "none", "cards": [
     {"uuid": "GPU-a", "index": 0, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0},
     {"uuid": "GPU-b", "index": 1, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0,
@@ -426,14 +442,95 @@ fn without_an_agent_records_that_name_no_known_card_count_as_taken() {
         let all = read(&node, pods.iter(), &[]);
         left(&all.pools[0])
     };
-    // Thousandths that cannot be read may be all of the named card.
-    assert_eq!(left_with("1:x"), [1000, 0, 1000, 1000]);
-    assert_eq!(left_with("1:250,2:1001"), [1000, 750, 0, 1000]);
     // The card is not known: one of the node's.
-    assert_eq!(left_with("x:"), [0, 1000, 1000, 1000]);
-    assert_eq!(left_with(""), [0, 1000, 1000, 1000]);
     assert_eq!(left_with("9:250"), [750, 1000, 1000, 1000]);
     assert_eq!(left_with("GPU-x:250,3:500"), [1000, 1000, 1000, 250]);
+}
+
+#[test]
+fn without_an_agent_an_unreadable_record_takes_only_what_others_leave() {
+    let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
+    let milli = ("alibabacloud.com/gpu-milli", "600");
+    for (record, left_of_others) in [
+        ("0:1000;1:1000", [0, 0, 500, 0]),
+        ("0:1000 1:1000", [0, 0, 500, 0]),
+        ("0|1", [0, 0, 500, 0]),
+        ("0 1", [0, 0, 500, 0]),
+        ("1:x", [0, 0, 500, 0]),
+        ("2:250,3:1001", [0, 400, 0, 0]),
+        ("x:", [0, 400, 500, 0]),
+        ("", [0, 400, 500, 0]),
+    ] {
+        let pods = [
+            pod("unreadable", &[], &[(DEVICES_ANNOTATION, record)]),
+            Pod {
+                created_unix: 9,
+                ..pod("one", &[], &[(DEVICES_ANNOTATION, "1:600")])
+            },
+            Pod {
+                created_unix: 9,
+                ..pod(
+                    "half",
+                    &[],
+                    &[
+                        ("alibabacloud.com/gpu-index", "2"),
+                        ("alibabacloud.com/gpu-milli", "500"),
+                    ],
+                )
+            },
+            Pod {
+                created_unix: 9,
+                ..pod("guessed", &[], &[milli])
+            },
+        ];
+        let all = read(&node, pods.iter(), &[]);
+        assert_eq!(left(&all.pools[0]), left_of_others, "{record}");
+        for other in &pods[1..] {
+            let conflict = all.conflict(&format!("ml/{}", other.name));
+            assert!(conflict.is_none(), "{record}: {conflict:?}");
+        }
+        assert_eq!(all.warnings.len(), 1, "{:?}", all.warnings);
+    }
+}
+
+#[test]
+fn warnings_name_the_unreadable_annotation() {
+    let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
+    for annotation in [DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"] {
+        let pods = [pod("a", &[], &[(annotation, "0|1")])];
+        let warnings = read(&node, pods.iter(), &[]).warnings;
+        let start = format!("pod ml/a, annotation {annotation}: \"0|1\" is no card");
+        assert!(warnings[0].starts_with(&start), "{warnings:?}");
+    }
+}
+
+#[test]
+fn unreadable_amounts_count_as_whole_cards() {
+    let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
+    for (milli, count, expected, warnings) in [
+        ("many", None, [0, 1000, 1000, 1000], 1),
+        ("1500", None, [0, 1000, 1000, 1000], 1),
+        ("1500", Some("2"), [0, 0, 1000, 1000], 1),
+        ("500", Some("2x"), [500, 1000, 1000, 1000], 1),
+        ("500", Some("9999"), [0, 0, 0, 0], 0),
+        ("0", Some("0"), [1000; 4], 0),
+    ] {
+        let count = count.map(|count| ("alibabacloud.com/gpu-count", count));
+        let milli = ("alibabacloud.com/gpu-milli", milli);
+        let annotations: Vec<_> = count.into_iter().chain([milli]).collect();
+        let pods = [pod("a", &[], &annotations)];
+        let all = read(&node, pods.iter(), &[]);
+        assert_eq!(left(&all.pools[0]), expected, "{annotations:?}");
+        assert_eq!(all.warnings.len(), warnings, "{:?}", all.warnings);
+    }
+    let index = ("alibabacloud.com/gpu-index", "2");
+    let pods = [
+        pod("a", &[], &[("alibabacloud.com/gpu-count", "2x")]),
+        pod("b", &[], &[("alibabacloud.com/gpu-milli", "1500"), index]),
+    ];
+    let all = read(&node, pods.iter(), &[]);
+    assert_eq!(left(&all.pools[0]), [0, 1000, 0, 1000]);
+    assert_eq!(all.warnings.len(), 2, "{:?}", all.warnings);
 }
 
 #[test]

@@ -124,9 +124,10 @@ pub struct Product {
 pub struct Counted {
     /// The number of pods with a known request.
     pub pods: usize,
-    /// The number of waiting pods whose request is only in a rule of an offer.
+    /// The number of waiting pods whose request a rule of an offer states.
     pub pods_by_rule: usize,
-    /// The pods that request GPUs of which only the number is known.
+    /// The pods that request GPUs of which only the number is known, or by a rule that no known card
+    /// serves.
     pub pods_not_counted: Vec<String>,
     /// The number of classes to plan for.
     pub classes: usize,
@@ -329,6 +330,9 @@ impl Counted {
         let requests_gpu = |pod: &&Arc<Pod>| {
             let mut requests = pod.requests.iter();
             requests.any(|(r, milli)| milli >= 1000 && names::is_gpu(r))
+                || inspection
+                    .by_rule
+                    .contains_key(&key(&pod.namespace, &pod.name))
         };
         let pods = inspection.snapshot().pods().filter(requests_gpu);
         let pods = pods.map(|p| key(&p.namespace, &p.name));
