@@ -119,6 +119,15 @@ fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
     let found = lines(&[], &specs);
     let fields = "not considered: schedulerName volcano, runtimeClassName kata";
     assert_eq!(found, ["pod shop/p0 goes to a1", fields]);
+    let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+        "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}});
+    let card = json!({"containers": [{"name": "c", "image": "i",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+    let devices = "not considered: nvidia.com/gpu (devices of a DeviceClass)";
+    assert_eq!(
+        lines(&[class], &[card]),
+        ["pod shop/p0 goes to a1", devices]
+    );
     let out = plan(&[], &specs, &["--strict"]);
     assert_eq!(out.status.code(), Some(2));
     let error = String::from_utf8(out.stderr).unwrap();

@@ -71,9 +71,14 @@ pub(super) fn fields(
     if answer.usable == 0 && has_lower_priority(snapshot, priority) {
         found.push(format!("priority {priority} (preemption)"));
     }
-    let claims = spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty());
-    if claims && !answer.rules.contains(&"gpu-slice") {
-        found.push("resourceClaims".to_owned());
+    // Only this rule counts the devices of drivers.
+    if !answer.rules.contains(&"gpu-slice") {
+        if spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()) {
+            found.push("resourceClaims".to_owned());
+        }
+        if let Some(resource) = snapshot.requested_of_class(&convert::requests(pod)) {
+            found.push(format!("{resource} (devices of a DeviceClass)"));
+        }
     }
     if spec.scheduling_group.is_some() {
         found.push("schedulingGroup".to_owned());

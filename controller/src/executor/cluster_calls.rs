@@ -24,7 +24,6 @@ use tautline_api::{
 use tautline_core::{
     Compliance, Snapshot, constraints,
     model::{self, Offer, Service, key},
-    names::GATE_RESOURCE,
     planning::RuleOutcome,
     volumes::PodVolumes,
 };
@@ -401,15 +400,11 @@ fn unplanned_devices(
     if round.rules.iter().any(|r| *r.rule.name == *"gpu-slice") {
         return None;
     }
-    let claim = pod.claims().next();
-    let mut requests = pod.requests.iter();
-    let what = match claim {
+    let what = match pod.claims().next() {
         Some(claim) => format!("ResourceClaim {claim}"),
         None => {
-            let of_class = requests.find(|(name, amount)| {
-                *amount > 0 && *name != GATE_RESOURCE && snapshot.is_served_by_devices(name)
-            });
-            format!("{} from a DeviceClass", of_class?.0)
+            let resource = snapshot.requested_of_class(&pod.requests)?;
+            format!("{resource} from a DeviceClass")
         }
     };
     Some(format!(

@@ -11,9 +11,10 @@ use super::{
 use crate::{
     cow_map::CowMap,
     model::{
-        DeviceClass, EndpointSlice, Namespace, Node, Pod, Policy, Service, Target, TargetKind,
-        WatchedObject, key,
+        DeviceClass, EndpointSlice, Namespace, Node, Pod, Policy, Resources, Service, Target,
+        TargetKind, WatchedObject, key,
     },
+    names::GATE_RESOURCE,
     selector::Labels,
     volumes::{PodVolumes, Storage},
 };
@@ -147,6 +148,15 @@ impl Snapshot {
             Some(class) => self.device_classes.get(class).is_some(),
             None => classes.any(|c| c.extended_resource.as_deref() == Some(resource)),
         }
+    }
+
+    /// Returns the first requested resource that a DeviceClass serves.
+    pub fn requested_of_class<'a>(&self, requests: &'a Resources) -> Option<&'a str> {
+        let mut requests = requests.iter();
+        let of_class = requests.find(|(name, amount)| {
+            *amount > 0 && *name != GATE_RESOURCE && self.is_served_by_devices(name)
+        });
+        of_class.map(|(name, _)| name)
     }
 
     /// The number of nodes.
