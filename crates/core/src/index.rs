@@ -169,12 +169,11 @@ impl Index {
         }
     }
 
-    /// Shares a pod's values with those of other pods, and reduces its constraints if they are too
-    /// large.
+    /// Reduces a pod that is too large, and shares its values with those of other pods.
     fn take(&mut self, key: &str, new: &mut Pod) {
-        self.interner.share(new);
         let old = self.current.pods.get(key).map(Arc::as_ref);
         self.pod_bytes.fit(old, new);
+        self.interner.share(new);
     }
 
     fn put_pod(&mut self, key: &str, new: Option<Arc<Pod>>) -> bool {
