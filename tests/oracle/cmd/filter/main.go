@@ -25,6 +25,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -75,6 +76,11 @@ type answer map[string]any
 
 func main() {
 	metrics.Register()
+	// Off by default in this version; without it the operators Lt and Gt are refused.
+	if err := utilfeature.DefaultMutableFeatureGate.Set("TaintTolerationComparisonOperators=true"); err != nil {
+		fmt.Fprintln(os.Stderr, "filter:", err)
+		os.Exit(1)
+	}
 	profile, err := profile()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "filter:", err)

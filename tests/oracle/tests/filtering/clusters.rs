@@ -97,6 +97,9 @@ fn node(rng: &mut Rng, index: usize) -> Value {
     if chance(rng, 30) {
         allocatable["ephemeral-storage"] = json!("10Gi");
     }
+    if chance(rng, 50) {
+        allocatable["hugepages-2Mi"] = json!(pick(rng, &["4Mi", "16Mi"]));
+    }
     let taints: Vec<Value> = (0..rng.usize(..2) * rng.usize(..3))
         .map(|_| taint(rng))
         .collect();
@@ -110,7 +113,7 @@ fn node(rng: &mut Rng, index: usize) -> Value {
 
 /// Makes a node that takes most pods, so that the rules between pods decide.
 fn make_roomy(rng: &mut Rng, node: &mut Value) {
-    let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110", "example.com/dongle": "9"});
+    let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110", "hugepages-2Mi": "64Mi", "example.com/dongle": "9"});
     node["status"]["allocatable"] = amounts;
     node["spec"]["unschedulable"] = json!(false);
     if chance(rng, 80) {
@@ -138,6 +141,10 @@ fn toleration(rng: &mut Rng) -> Value {
         }
         2 | 3 => {
             json!({"key": pick(rng, &["gpu", "level"]), "operator": "Exists", "effect": effect})
+        }
+        4 | 5 => {
+            json!({"key": "level", "operator": pick(rng, &["Lt", "Gt"]),
+                "value": pick(rng, &["-1", "4", "7"]), "effect": effect})
         }
         _ => json!({"key": pick(rng, &["gpu", "level"]), "operator": "Equal",
             "value": pick(rng, &["", "yes", "3", "7"]), "effect": effect}),
@@ -236,8 +243,11 @@ fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
         spec["overhead"] = json!({"cpu": "250m", "memory": "100Mi"});
     }
     if chance(rng, 15) {
-        // At least the containers' sum, as validation demands.
-        spec["resources"] = json!({"requests": {"cpu": "3500m", "memory": "3Gi"}, "limits": {"cpu": "4", "memory": "6Gi"}});
+        // At least the containers' sum, as validation demands. Limits alone become the requests.
+        spec["resources"] = json!({"limits": {"cpu": "4", "memory": "6Gi"}});
+        if rng.bool() {
+            spec["resources"]["requests"] = json!({"cpu": "3500m", "memory": "3Gi"});
+        }
     }
     if pending {
         node_rules(rng, &mut spec);
@@ -292,6 +302,9 @@ fn containers(rng: &mut Rng, prefix: &str, least: usize, most: usize) -> Vec<Val
             // Limits alone become the requests.
             resources[pick(rng, &["requests", "limits"])] = json!({"cpu": cpu, "memory": pick(rng, &["64Mi", "512Mi", "1Gi"])});
         }
+        if !cpu.is_empty() && chance(rng, 10) {
+            resources["limits"]["hugepages-2Mi"] = json!("4Mi");
+        }
         if chance(rng, 10) {
             resources["limits"]["example.com/dongle"] = json!("1");
             resources["requests"]["example.com/dongle"] = json!("1");
@@ -326,7 +339,7 @@ fn ports(rng: &mut Rng, spec: &mut Value) {
 
 /// Gives some pods topology spread constraints, mostly over pods of their own app.
 fn spread(rng: &mut Rng, spec: &mut Value, own: &str) {
-    if chance(rng, 50) {
+    if chance(rng, 35) {
         return;
     }
     let mut keys = TOPOLOGY_KEYS.to_vec();
