@@ -24,7 +24,7 @@ pub struct StaticCluster {
     admits: bool,
 }
 
-/// A request to create an object that no API server has read, and what became of it.
+/// A request to create an object that no API server has read, with its outcome.
 pub struct Creation {
     /// The request that policies see.
     pub request: Request,

@@ -280,10 +280,9 @@ impl Calls for ClusterCalls {
         } else {
             match pod_storage::read(&self.context.client, &volumes).await {
                 Ok(storage) => known = snapshot.with_volumes(volumes, storage),
-                Err(why) => {
-                    let unplanned = Some(format!("volumes could not be planned: {why}"));
+                Err(refusal) => {
                     return NodePlan {
-                        unplanned,
+                        unplanned: Some(refusal.text),
                         ..NodePlan::default()
                     };
                 }
