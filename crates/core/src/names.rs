@@ -19,3 +19,7 @@ pub const EXEMPT_NAMESPACES: [&str; 2] = ["kube-system", OWN_NAMESPACE];
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// The label of a namespace whose governed pods keep their scheduler; its value is `disabled`.
 pub const SECOND_SCHEDULER_LABEL: &str = "tautline.io/second-scheduler";
+
+/// The annotations of pods that record the cards that they hold: Tautline's, and the one of others
+/// that is read.
+pub const CARD_RECORDS: [&str; 2] = ["tautline.io/gpu-devices", "alibabacloud.com/gpu-index"];

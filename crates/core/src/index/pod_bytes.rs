@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 
 use crate::{
     model::{AffinityTerm, NodeConstraints, Pod, Resources, TolerationValue},
+    names::CARD_RECORDS,
     pod_rules::PodRules,
     selector::{Expression, Labels, PodTerm, Selector},
 };
@@ -28,8 +29,10 @@ const MAX_TOTAL_BYTES: usize = 64 << 20;
 const MAX_NAME_BYTES: usize = 253;
 /// The maximum number of topology keys of anti-affinity in reduced constraints.
 const MAX_TOPOLOGY_KEYS: usize = 16;
-/// The maximum number of entries in each list of a reduced pod.
-const MAX_REDUCED_ENTRIES: usize = 64;
+/// The maximum number of host ports of a reduced pod.
+const MAX_HOST_PORTS: usize = 16;
+/// The maximum size of each list of a reduced pod, so that all of them are ordinary.
+const MAX_REDUCED_LIST_BYTES: usize = 2 << 10;
 /// The size above which an annotation's value is replaced in a reduced pod.
 const MAX_REDUCED_VALUE_BYTES: usize = 512;
 
@@ -187,8 +190,7 @@ pub(super) fn text(text: &str) -> usize {
 
 /// Replaces the constraints by small and stricter ones: no plan finds a node for the pod, and no
 /// plan puts another pod where this pod's anti-affinity might forbid it. Only the first
-/// [`MAX_TOPOLOGY_KEYS`] topology keys of the anti-affinity are kept, and at most
-/// [`MAX_REDUCED_ENTRIES`] entries of each list.
+/// [`MAX_TOPOLOGY_KEYS`] topology keys of the anti-affinity are kept, and [`MAX_HOST_PORTS`] ports.
 fn reduce(pod: &mut Pod) {
     pod.reduced = true;
     if list_bytes(pod) > ORDINARY_LISTS_BYTES {
@@ -196,7 +198,7 @@ fn reduce(pod: &mut Pod) {
     }
     if let Some(rules) = &mut pod.rules {
         rules.spread = Vec::new();
-        rules.host_ports.truncate(MAX_REDUCED_ENTRIES);
+        rules.host_ports.truncate(MAX_HOST_PORTS);
         rules.host_ports.shrink_to_fit();
     }
     if let Some(all) = &mut pod.placement {
@@ -227,27 +229,33 @@ fn reduce(pod: &mut Pod) {
         .collect();
 }
 
-/// Drops the labels, so that no offer selects the pod. Keeps requests of Kubernetes' own resources
-/// and records of GPUs before others. A record that is replaced is unreadable and claims all cards.
+/// Drops the labels, so that no offer selects the pod, and cuts the other lists. Requests of
+/// Kubernetes' own resources and records of cards are kept before others. A record that is replaced
+/// is unreadable and claims all cards.
 fn reduce_lists(pod: &mut Pod) {
     pod.labels = Labels::default();
     let is_extended = |name: &str| name.contains('/');
     let mut requests: Vec<_> = pod.requests.iter().collect();
     requests.sort_by_key(|(name, _)| is_extended(name));
-    requests.retain(|(name, _)| name.len() <= 2 * MAX_NAME_BYTES);
-    requests.truncate(MAX_REDUCED_ENTRIES);
-    let requests: Resources = requests.into_iter().collect();
-    let mut records: Vec<_> = pod.annotations.iter().collect();
-    records.sort_by_key(|(key, _)| !key.contains("gpu"));
-    records.truncate(MAX_REDUCED_ENTRIES);
-    let records = records.into_iter().map(|(key, value)| {
-        let is_long = value.len() > MAX_REDUCED_VALUE_BYTES;
-        (key, if is_long { "?" } else { value })
-    });
-    let records: Labels = records.collect();
-    (pod.requests, pod.annotations) = (requests, records);
-    let allocations = pod.underlay.iter().take(MAX_REDUCED_ENTRIES);
-    pod.underlay = allocations.cloned().collect();
+    let requests = fitting(requests, |(name, _)| text(name) + 8).collect();
+    let is_long = |value: &str| value.len() > MAX_REDUCED_VALUE_BYTES;
+    let records = pod.annotations.iter();
+    let mut records: Vec<_> = records
+        .map(|(key, value)| (key, if is_long(value) { "?" } else { value }))
+        .collect();
+    records.sort_by_key(|(key, _)| !CARD_RECORDS.contains(key));
+    let records = fitting(records, |(key, value)| text(key) + text(value)).collect();
+    let underlay = fitting(pod.underlay.to_vec(), |id| text(id)).collect();
+    (pod.requests, pod.annotations, pod.underlay) = (requests, records, underlay);
+}
+
+/// Returns the first items that fit into [`MAX_REDUCED_LIST_BYTES`].
+fn fitting<T>(items: Vec<T>, bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = T> {
+    let mut all = 0;
+    items.into_iter().take_while(move |item| {
+        all += bytes(item);
+        all <= MAX_REDUCED_LIST_BYTES
+    })
 }
 
 #[cfg(test)]
@@ -353,12 +361,11 @@ mod tests {
             let kept = snapshot.pod("shop", "p").unwrap();
             assert!(kept.reduced);
             let bytes = constraint_bytes(kept) + list_bytes(kept);
-            assert!(bytes < ORDINARY_BYTES + ORDINARY_LISTS_BYTES, "{bytes}");
+            assert_eq!(counted(kept), 0, "{bytes}");
             assert_eq!(kept.requests.milli("cpu"), pod.requests.milli("cpu"));
-            for (key, value) in [("devices", "?"), ("milli", "500")] {
-                let key = format!("tautline.io/gpu-{key}");
-                let expected = pod.annotations.get(&key).map(|_| value);
-                assert_eq!(kept.annotations.get(&key), expected);
+            for (key, value) in CARD_RECORDS.into_iter().zip(["?", "0"]) {
+                let expected = pod.annotations.get(key).map(|_| value);
+                assert_eq!(kept.annotations.get(key), expected);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! The names of the resources, labels and annotations that describe GPUs: those of NVIDIA, GKE,
 //! CastSlice, the openb trace and Tautline.
 
+use tautline_core::names::CARD_RECORDS;
+
 use crate::node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE};
 
 /// The pod annotation with the pod's cards by index or UUID, and their thousandths: `0:250`, or
 /// `1,3` for whole cards.
-pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
+pub const DEVICES_ANNOTATION: &str = CARD_RECORDS[0];
 /// The node label with the number of units of a shared card.
 pub const REPLICAS_LABEL: &str = "nvidia.com/gpu.replicas";
 
@@ -31,8 +33,7 @@ pub(crate) const POD_MILLI_ANNOTATION: &str = "alibabacloud.com/gpu-milli";
 pub(crate) const POD_COUNT_ANNOTATION: &str = "alibabacloud.com/gpu-count";
 /// The pod annotations that name the pod's cards; the first one present counts. Only Tautline's has
 /// thousandths; `0-1` are two indexes.
-pub(crate) const POD_DEVICES_ANNOTATIONS: [&str; 2] =
-    [DEVICES_ANNOTATION, "alibabacloud.com/gpu-index"];
+pub(crate) const POD_DEVICES_ANNOTATIONS: [&str; 2] = CARD_RECORDS;
 
 /// Returns whether the resource stands for cards, shares of cards or MIG instances.
 pub fn is_gpu(resource: &str) -> bool {
