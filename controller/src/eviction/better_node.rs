@@ -28,7 +28,7 @@ pub(crate) struct NodePlan {
     pub allocates: bool,
     pub nodes: Arc<NodeSet>,
     pub plan: Plan,
-    /// What could not be planned, such as a rule, with the reason.
+    /// The part that could not be planned, such as a rule, with the reason.
     pub unplanned: Option<String>,
 }
 

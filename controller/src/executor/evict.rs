@@ -54,7 +54,7 @@ impl<C: Calls> Turn<'_, C> {
         let Some(row) = self.row else { return };
         let slowed = row.slowed(self.calls.config().eviction_cool_down);
         self.row = Some(slowed);
-        if slowed.next == row.next {
+        if slowed.next == row.next || self.calls.config().dry_run || !self.calls.leads() {
             return;
         }
         let status = self.calls.offer_status(self.offer).await;

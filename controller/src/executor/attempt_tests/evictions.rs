@@ -35,15 +35,14 @@ async fn eviction_waits_shorter_for_the_next_of_many_pods() {
     assert_eq!(fake.attempt_once().await, Duration::from_secs(30));
 }
 
-#[tokio::test]
-async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
-    let mut fake = Fake::new(ViolationPolicy::Evict);
+/// Lets web-0 come back after the last of a row of evictions, which the offer's status has.
+fn came_back(fake: &mut Fake) -> EvictionRow {
     let now = fake.now.unix;
     fake.change("web-0", |pod| {
         pod.metadata.creation_timestamp = Some(to_api_time(now - Duration::from_secs(20)));
     });
     let row = EvictionRow::with(None, now - Duration::from_secs(40), 12, COOL_DOWN);
-    let last = LastEviction {
+    fake.status.as_mut().unwrap().last_eviction = Some(LastEviction {
         pod: "web-9".to_owned(),
         uid: "uid-of-web-9".to_owned(),
         node: "n1".to_owned(),
@@ -52,8 +51,14 @@ async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
         group: None,
         since: None,
         next_time: Some(to_api_time(row.next)),
-    };
-    fake.status.as_mut().unwrap().last_eviction = Some(last);
+    });
+    row
+}
+
+#[tokio::test]
+async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    let row = came_back(&mut fake);
     let next = Attempt {
         offer: "shop/o".into(),
         violations: vec![violation("a", &["web-0"]), violation("b", &["web-1"])],
@@ -70,6 +75,23 @@ async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
     let noted = "note eviction of uid-of-web-9".to_owned();
     assert!(calls.contains(&noted), "{calls:?}");
     assert!(!calls.contains(&"evict web-1".to_owned()), "{calls:?}");
+}
+
+#[tokio::test]
+async fn dry_run_records_no_slower_pace() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.config.dry_run = true;
+    came_back(&mut fake);
+    fake.attempt(vec![violation("a", &["web-0"])]).await;
+    let calls = fake.calls();
+    assert!(
+        calls.iter().any(|c| c.starts_with("warning CameBack: ")),
+        "{calls:?}"
+    );
+    assert!(
+        !calls.iter().any(|c| c.starts_with("note eviction")),
+        "{calls:?}"
+    );
 }
 
 #[tokio::test]
