@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+use tautline_api::constraint::{COMPLIANT, WAS_WITHIN_LIMIT};
 use tautline_core::{
     Compliance,
     compliance_state::{ComplianceState, UnixTime},
@@ -12,10 +13,6 @@ use tautline_core::{
 
 use crate::{binding_spec::BindingStatus, evaluation::Evaluation};
 
-/// The condition for being in range. It is True if the binding is in range, or worse than requested
-/// and within the limit; False if it has been out of range since the last transition, during the
-/// grace time or after it; Unknown otherwise.
-const COMPLIANT: &str = "Compliant";
 /// The condition for working evaluations. It is True if the binding's rules could be evaluated, and
 /// False if they could not be since the last transition.
 pub(crate) const READY: &str = "Ready";
@@ -75,6 +72,7 @@ pub(crate) fn next_status(
         (Some(_), _) => ("False", "Grace"),
         (None, Compliance::Compliant) => ("True", "InRange"),
         (None, Compliance::Limit) => ("True", "WithinLimit"),
+        (None, Compliance::Error) => ("Unknown", reason_in_error(&before.conditions)),
         (None, other) => ("Unknown", other.name()),
     };
     let (conditions, none) = (&before.conditions, String::new());
@@ -104,6 +102,16 @@ pub(crate) fn next_status(
         },
         last_mitigated_timestamp: before.last_mitigated_timestamp.clone(),
         conditions: vec![ready, compliant],
+    }
+}
+
+/// Returns the reason of the condition `Compliant` during an error, which tells what was before.
+fn reason_in_error(before: &[Condition]) -> &'static str {
+    let before = before.iter().find(|c| c.type_ == COMPLIANT);
+    match before.map_or("", |c| &c.reason) {
+        "InRange" | "WasInRange" => "WasInRange",
+        "WithinLimit" | WAS_WITHIN_LIMIT => WAS_WITHIN_LIMIT,
+        _ => Compliance::Error.name(),
     }
 }
 
@@ -261,6 +269,26 @@ mod tests {
             conditions(Error, Some(900)),
             [error, "Compliant False Paused"]
         );
+    }
+
+    #[test]
+    fn errors_keep_what_was_before() {
+        for (first, reason) in [(Compliant, "WasInRange"), (Limit, "WasWithinLimit")] {
+            let mut status = status_of(first, None);
+            let state = ComplianceState {
+                compliance: Error,
+                ..ComplianceState::default()
+            };
+            for _ in 0..2 {
+                let now = Duration::from_secs(2000);
+                status = next_status(&status, evaluation(Error, "r"), &state, now);
+                let compliant = &status.conditions[1];
+                assert_eq!(
+                    (&*compliant.status, &*compliant.reason),
+                    ("Unknown", reason)
+                );
+            }
+        }
     }
 
     #[test]

@@ -418,6 +418,14 @@ pub struct ConstraintPolicyBindingStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// The condition of a binding for being in range. It is True if the binding is in range, or worse
+/// than requested and within the limit; False if it has been out of range since the last
+/// transition, during the grace time or after it; Unknown otherwise.
+pub const COMPLIANT: &str = "Compliant";
+/// The reason of [`COMPLIANT`] while the rules cannot be evaluated, if the binding was worse than
+/// requested and within the limit before.
+pub const WAS_WITHIN_LIMIT: &str = "WasWithinLimit";
+
 impl ConstraintPolicyBinding {
     /// Returns the compliance; Pending before the first evaluation.
     pub fn compliance(&self) -> Compliance {
