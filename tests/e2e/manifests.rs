@@ -154,6 +154,7 @@ async fn roles(plane: &ControlPlane) {
             "admission",
             "get configmaps tautline-system/cast-slice-policy".into(),
         ),
+        ("latency", ours("list", "constraintpolicybindings")),
         ("gpu-slice", format!("create {LEASES} tautline-system/")),
         (
             "gpu-slice",
@@ -197,6 +198,7 @@ async fn roles(plane: &ControlPlane) {
         ),
         ("extender", lease("update")),
         ("extender", format!("get {LEASES} tautline-system/other")),
+        ("latency", ours("patch", "constraintpolicybindings/status")),
         ("gpu-slice", lease("update")),
     ];
     for (account, what) in &refused {

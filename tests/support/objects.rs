@@ -47,8 +47,8 @@ pub async fn apply_one(client: &Client, document: Value) -> Result<()> {
     api.patch(&name, &params, &Patch::Apply(&object))
         .await
         .with_context(|| format!("{} {name}", types.kind))?;
-    // A node's status is a resource of its own.
-    if types.kind == "Node" {
+    // The status is a resource of its own.
+    if ["Node", "ConstraintPolicyBinding"].contains(&types.kind.as_str()) {
         api.patch_status(&name, &params, &Patch::Apply(&object))
             .await?;
     }

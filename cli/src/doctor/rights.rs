@@ -150,6 +150,7 @@ pub(crate) fn needed(workload: &Workload<'_>, own: &str) -> Vec<Right> {
         }
         Role::Latency => {
             add("list", "", &["nodes", "pods", "configmaps"], all);
+            add("list", GROUP, &["constraintpolicybindings"], all);
             add("create", "authentication.k8s.io", &["tokenreviews"], all);
             if let Some(secret) = workload.object_flag("--echo-key-secret") {
                 add("get", "", &["secrets"], secret);

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::{
@@ -20,7 +20,7 @@ use crate::{
     network::Network,
     provider::Latency,
     report::Pages,
-    rules::pod_demand::PodDemand,
+    rules::{bandwidth::lacking::lacking, pod_demand::PodDemand},
     tables::sources,
 };
 
@@ -93,6 +93,10 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     measuring.serve(&mut server, &mut tasks);
     let mut provider = Latency::with_network(network).with_trusted(config.trusted.clone());
     provider.pods = pods;
+    let lacking = lacking(client).await;
+    provider
+        .bandwidth
+        .set_lacking(lacking.context("ConstraintPolicyBindings")?);
     provider.metrics.register("", &mut server.registry);
     let pages = Pages::new(provider.clone());
     server.admin_pages(move |path, query| pages.clone().answer(path, query));

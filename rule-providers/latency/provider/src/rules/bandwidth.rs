@@ -3,6 +3,7 @@
 //! each less the reservations of other bindings.
 
 mod capacity;
+pub(crate) mod lacking;
 pub(crate) mod reservations;
 mod transfers;
 
@@ -12,7 +13,7 @@ mod tests;
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 use arc_swap::ArcSwap;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
 };
@@ -60,6 +61,11 @@ fn peers(request: &CostRequest) -> BTreeMap<&str, u64> {
 impl Bandwidth {
     pub(crate) fn set_tables(&self, tables: Tables<BandwidthUnit>) {
         self.tables.store(Arc::new(tables));
+    }
+
+    /// Ranks these bindings, as `namespace/name`, after all others that exist at the start.
+    pub(crate) fn set_lacking(&self, bindings: HashSet<String>) {
+        self.reservations.set_lacking(bindings);
     }
 
     pub(crate) fn cost(

@@ -32,6 +32,11 @@ use crate::{
 
 pub(crate) const RULE: &str = "bandwidth";
 const MAX_VIEWS: usize = 64;
+/// The time of a reservation that existed at the start and had its bandwidth.
+const KEPT: i64 = 0;
+/// The time of a reservation that existed at the start and lacked bandwidth: it had come after
+/// those that kept theirs.
+const LACKING: i64 = 1;
 
 /// Parses a Kubernetes quantity of bits per second; returns `None` for an empty text.
 pub(super) fn parse_bits(text: &str) -> Result<Option<u64>, quantity::QuantityError> {
@@ -53,7 +58,8 @@ pub(crate) struct Reservation {
 /// The seniority of a reservation, by Unix times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// The time at which this process saw it appear, grow or move; 0 if it existed at the start.
+    /// The time at which this process saw it appear, grow or move; [`KEPT`] or [`LACKING`] if it
+    /// existed at the start.
     seen: i64,
     /// The time at which the last of its offer and its pods was created.
     created: i64,
@@ -235,6 +241,9 @@ struct State {
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
     offers: HashMap<String, OfferReservations>,
+    /// The bindings, as `namespace/name`, that lacked bandwidth at the start; empty once the
+    /// reservations of the start are ranked.
+    lacking: HashSet<String>,
     /// The quota of bindings that count: as many as the controller creates by default.
     quota: BindingQuota,
     totals: Arc<ReservationTotals>,
@@ -265,6 +274,11 @@ fn on_known_nodes(snapshot: &Snapshot, reservation: &Arc<Reservation>) -> Option
 }
 
 impl Reservations {
+    /// Ranks these bindings, as `namespace/name`, after all others that exist at the start.
+    pub(crate) fn set_lacking(&self, bindings: HashSet<String>) {
+        self.0.lock().lacking = bindings;
+    }
+
     /// Returns the reservations as a namespace's tables have them. `trusted` is always the same.
     pub(crate) fn at(
         &self,
@@ -309,8 +323,8 @@ impl State {
                 changed.insert(name);
             }
         }
-        // The seniority of reservations that exist at the start is the age of their objects.
-        let now = if known.is_empty() { 0 } else { unix_now() };
+        let is_start = known.is_empty();
+        let now = unix_now();
         let mut wanted_of = Vec::new();
         for entry in snapshot.offers() {
             let (name, wanted) = (offer_key(entry), wanted(snapshot, entry));
@@ -334,7 +348,14 @@ impl State {
                     let trusted = trusted.contains(&entry.offer.namespace);
                     let old = old.map(|o| o.all).unwrap_or_default();
                     let most = self.quota.grant(&name).count;
-                    let all = reservations(snapshot, entry, wanted, trusted, &old, now, most);
+                    let seen = |binding: &str| match is_start {
+                        true if self.lacking.contains(&key(&entry.offer.namespace, binding)) => {
+                            LACKING
+                        }
+                        true => KEPT,
+                        false => now,
+                    };
+                    let all = reservations(snapshot, entry, wanted, trusted, &old, seen, most);
                     OfferReservations { wanted, all }
                 }
             };
@@ -350,6 +371,9 @@ impl State {
         };
         let all = offers.values().flat_map(|o| &o.all);
         self.totals = Arc::new(ReservationTotals::new(all.filter_map(counted)));
+        if !offers.is_empty() {
+            self.lacking = HashSet::new();
+        }
         self.offers = offers;
         self.seen = Arc::clone(snapshot);
         self.views.clear();
@@ -371,15 +395,15 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the reservations of an offer, at most `most`. `old` are those that it had, and `now` is
-/// the Unix time at which new ones appear, in seconds.
+/// Returns the reservations of an offer, at most `most`. `old` are those that it had, and `seen`
+/// returns the time at which the new one of a binding appeared.
 fn reservations(
     snapshot: &Snapshot,
     entry: &OfferEntry,
     bits: u64,
     trusted: bool,
     old: &[Arc<Reservation>],
-    now: i64,
+    seen: impl Fn(&str) -> i64,
     most: usize,
 ) -> Vec<Arc<Reservation>> {
     if bits == 0 {
@@ -388,8 +412,8 @@ fn reservations(
     let node_of = if trusted { node_of } else { node_of_pod };
     let old: HashMap<&[Reference], &Arc<Reservation>> =
         old.iter().map(|r| (&r.targets[..], r)).collect();
-    let tuples = desired_bindings(entry, most).into_values();
-    let reservation = |targets: Vec<Reference>| {
+    let tuples = desired_bindings(entry, most).into_iter();
+    let reservation = |binding: &str, targets: Vec<Reference>| {
         let mut nodes: Vec<String> = targets
             .iter()
             .filter_map(|t| node_of(snapshot, t))
@@ -408,7 +432,7 @@ fn reservations(
         let created = pods.map(|pod| pod.created_unix).max().unwrap_or_default();
         let mut reservation = Reservation {
             since: Since {
-                seen: now,
+                seen: seen(binding),
                 created: created.max(entry.offer.created_unix),
             },
             offer: Arc::clone(&entry.offer),
@@ -424,7 +448,7 @@ fn reservations(
         Some(Arc::new(reservation))
     };
     tuples
-        .filter_map(|t| reservation(t.into_values().collect()))
+        .filter_map(|(binding, t)| reservation(&binding, t.into_values().collect()))
         .collect()
 }
 

@@ -233,14 +233,23 @@ fn who_came_first_is_before_those_who_grew_or_moved_later() {
     assert_eq!(before_first(), 0, "it has grown");
     store.apply(policy("second", "1M"));
     assert_eq!(before_first(), 0);
-    // Another process sees only what is there.
-    let fresh = Reservations::default().at(
-        &TrustedNamespaces::default(),
-        &store.snapshot(),
-        &caps,
-        None,
-    );
-    assert_eq!(fresh.of_node("a1", Some(1)), 1_000_000);
+    // Another process knows the ages, and from the statuses which bindings lack bandwidth.
+    store.apply(policy("second", "10G"));
+    let fresh = |lacking: &[&str]| {
+        let reservations = Reservations::default();
+        reservations.set_lacking(lacking.iter().map(|b| key("shop", b)).collect());
+        let trusted = TrustedNamespaces::default();
+        reservations.at(&trusted, &store.snapshot(), &caps, None)
+    };
+    let offers = |view: &ReservedView| view.first_offers("a1", 2, 2).join(" ");
+    assert_eq!(offers(&fresh(&[])), "shop/second shop/first");
+    let snapshot = store.snapshot();
+    let second = snapshot.offers().find(|o| &*o.offer.name == "second");
+    let bindings = desired_bindings(second.unwrap(), 1);
+    let names: Vec<&str> = bindings.keys().map(String::as_str).collect();
+    assert_eq!(offers(&fresh(&names)), "shop/first shop/second");
+    store.apply(policy("second", "1M"));
+    assert_eq!(before_first(), 0);
     // The first moves, and comes after those that were there.
     store.apply(tenant("web-0", 9, "web", "a2"));
     assert_eq!(
