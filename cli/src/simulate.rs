@@ -10,8 +10,7 @@ mod trace;
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
-use tautline_gpu_placement::policy::PolicyName;
-use tautline_gpu_simulator::{Ties, fill::Change};
+use tautline_gpu_simulator::{Contender, Ties, fill::Change};
 
 use crate::{cluster::ClusterArgs, manifests::NamespacedManifestArgs, output::Output};
 
@@ -40,7 +39,8 @@ pub(crate) struct Args {
         default_value = "default"
     )]
     workload: Vec<String>,
-    /// Policies: tautline, fgd, best-fit, packing, spread
+    /// Policies: tautline, fgd, best-fit, packing, spread; dra-first-fit: Tautline's node, and
+    /// the first card with enough left, as kube-scheduler allocates devices
     #[arg(
         short,
         long,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
         value_delimiter = ',',
         default_value = "tautline"
     )]
-    policy: Vec<PolicyName>,
+    policy: Vec<Contender>,
     /// Orders of arrivals [default: 42; for your own nodes 42 to 51]
     #[arg(short, long, value_name = "N,...", value_delimiter = ',')]
     seeds: Vec<u64>,

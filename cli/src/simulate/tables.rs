@@ -128,10 +128,11 @@ pub(super) fn fills(fills: &[fill::Figures]) -> String {
 #[cfg(test)]
 mod tests {
     use tautline_gpu_placement::policy::PolicyName;
+    use tautline_gpu_simulator::Contender;
 
     use super::*;
 
-    fn outcome(policy: PolicyName, seed: u64, at_100: f64) -> RunResult {
+    fn outcome(policy: Contender, seed: u64, at_100: f64) -> RunResult {
         RunResult {
             policy,
             figures: tautline_gpu_simulator::Figures {
@@ -154,10 +155,10 @@ mod tests {
     #[test]
     fn runs_and_their_means() {
         let outcomes = [
-            outcome(PolicyName::Tautline, 42, 96.0),
-            outcome(PolicyName::Fgd, 42, 95.14),
-            outcome(PolicyName::Tautline, 43, 97.0),
-            outcome(PolicyName::Fgd, 43, 95.16),
+            outcome(PolicyName::Tautline.into(), 42, 96.0),
+            outcome(PolicyName::Fgd.into(), 42, 95.14),
+            outcome(PolicyName::Tautline.into(), 43, 97.0),
+            outcome(PolicyName::Fgd.into(), 43, 95.16),
         ];
         insta::assert_snapshot!(runs(&outcomes, &PublishedCurves::default()));
     }

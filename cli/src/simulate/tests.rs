@@ -7,7 +7,7 @@ use std::{fs, num::NonZeroUsize, path::Path};
 
 use serde_json::Value;
 use tautline_gpu_placement::policy::PolicyName;
-use tautline_gpu_simulator::{Experiment, RunResult, Ties, Trace};
+use tautline_gpu_simulator::{Contender, Experiment, RunResult, Ties, Trace};
 
 /// A trace of a dozen nodes and shapes of every sort.
 fn mixed(dir: &Path) {
@@ -38,7 +38,9 @@ fn mixed(dir: &Path) {
 }
 
 fn experiment(dir: &Path, ties: Ties) -> Experiment {
-    let policies = vec![PolicyName::Tautline, PolicyName::Fgd];
+    let policies = [PolicyName::Tautline, PolicyName::Fgd]
+        .map(Contender::from)
+        .to_vec();
     let trace = Trace::open(dir).unwrap();
     Experiment::prepare(trace, &["default".to_owned()], &[42], policies, ties, None).unwrap()
 }

@@ -10,10 +10,9 @@ use tautline_gpu_placement::{
     CARD_MILLI, RequestDistribution,
     device_annotation::{self, CardShare},
     names::DEVICES_ANNOTATION,
-    policy::PolicyName,
 };
 use tautline_gpu_simulator::{
-    Arrivals, Experiment, RunResult, Workload,
+    Arrivals, Contender, Experiment, RunResult, Workload,
     run::{Cluster, RunRecord},
     ties::TieBreaker,
 };
@@ -35,7 +34,7 @@ pub(super) async fn run(experiment: &Experiment) -> Result<Vec<RunResult>> {
             for policy in &experiment.policies {
                 let (start, arrivals) = (Instant::now(), &order.arrivals);
                 let config = Config {
-                    policy: *policy,
+                    policy: policy.policy(),
                     order: NodeOrder::Named,
                     classes: Some(classes.clone()),
                     ..Config::default()
@@ -64,7 +63,7 @@ async fn arrive(
     experiment: &Experiment,
     workload: &Workload,
     order: &Arrivals,
-    policy: PolicyName,
+    policy: Contender,
 ) -> Result<RunRecord> {
     // A second inventory, to check that the provider's cards are free.
     let mut cluster = Cluster::new(&experiment.trace, workload, order, policy);

@@ -12,11 +12,11 @@ use std::{
 };
 
 use serde::Serialize;
-use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     arrivals::Arrivals,
     churn,
+    contender::Contender,
     curve::Curve,
     files::Error,
     run::{Cluster, RunRecord},
@@ -32,7 +32,7 @@ pub struct Experiment {
     /// The workloads with their seeds.
     pub workloads: Vec<(Workload, Vec<SeedRun>)>,
     /// The policies to compare.
-    pub policies: Vec<PolicyName>,
+    pub policies: Vec<Contender>,
     /// The choice between equally good nodes.
     pub ties: Ties,
 }
@@ -77,7 +77,7 @@ pub struct Figures {
 #[derive(Clone, Debug)]
 pub struct RunResult {
     /// The policy that placed the pods.
-    pub policy: PolicyName,
+    pub policy: Contender,
     /// Values of the curves at some loads, and counts.
     pub figures: Figures,
     /// Used GPU in percent of the cluster's GPU.
@@ -93,7 +93,7 @@ impl Experiment {
         trace: Trace,
         workloads: &[String],
         seeds: &[u64],
-        policies: Vec<PolicyName>,
+        policies: Vec<Contender>,
         ties: Ties,
         churn: Option<u32>,
     ) -> Result<Self, Error> {
@@ -169,7 +169,7 @@ impl Experiment {
         &self,
         workload: &Workload,
         order: &SeedRun,
-        policy: PolicyName,
+        policy: Contender,
         progress: &(dyn Fn(u64) + Sync),
     ) -> RunResult {
         let (trace, arrivals) = (&self.trace, &order.arrivals);
@@ -201,7 +201,7 @@ impl RunResult {
         trace: &Trace,
         workload: &Workload,
         seed: u64,
-        policy: PolicyName,
+        policy: Contender,
         record: &RunRecord,
         seconds: f64,
     ) -> Self {

@@ -12,10 +12,10 @@ use std::{
 };
 
 use serde::Serialize;
-use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     arrivals::Arrivals,
+    contender::Contender,
     curve::round2,
     files::Error,
     run::{Cluster, PlacedPod},
@@ -115,7 +115,7 @@ impl ChurnPlan {
         trace: &Trace,
         workload: &Workload,
         order: &Arrivals,
-        policy: PolicyName,
+        policy: Contender,
         ties: Ties,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Figures {

@@ -6,10 +6,10 @@ use serde::Serialize;
 use tautline_core::quantity;
 use tautline_gpu_placement::{
     CARD_MILLI, CardKind, CostCache, NodeCapacity, RequestDistribution, Shape, SharingMode,
-    policy::PolicyName,
 };
 
 use crate::{
+    contender::Contender,
     curve::round2,
     files::Error,
     ties::{TieBreaker, Ties},
@@ -213,7 +213,7 @@ impl OwnCluster {
     pub fn fill(
         &self,
         case: &str,
-        policy: PolicyName,
+        policy: Contender,
         seeds: &[u64],
         ties: Ties,
         misses: NonZeroUsize,
@@ -246,12 +246,13 @@ impl OwnCluster {
 
     fn fill_once(
         &self,
-        policy: PolicyName,
+        policy: Contender,
         seed: u64,
         ties: Ties,
         misses: NonZeroUsize,
     ) -> (u64, i64) {
-        let mut costs = CostCache::new(policy.build()).with_capacity_for(self.mix.len().min(4096));
+        let mut costs =
+            CostCache::new(policy.policy().build()).with_capacity_for(self.mix.len().min(4096));
         for (i, pool) in self.pools.iter().enumerate() {
             let kind = costs.kind_index(&pool.kind);
             let capacity =
@@ -270,7 +271,8 @@ impl OwnCluster {
             let best = costs.cheapest_with_ties(shape, |nth| chooser.replaces(nth));
             let taken = best.and_then(|(node, place)| {
                 let mut capacity = costs.capacity(node)?.clone();
-                capacity.take(shape, place.card.map(usize::from)).ok()?;
+                let card = policy.card(&capacity, shape, place.card);
+                capacity.take(shape, card.map(usize::from)).ok()?;
                 Some((node, capacity))
             });
             match taken {
@@ -287,6 +289,8 @@ impl OwnCluster {
 
 #[cfg(test)]
 mod tests {
+    use tautline_gpu_placement::policy::PolicyName;
+
     use super::*;
 
     fn own(share: u16, mode: SharingMode) -> OwnCluster {
@@ -311,7 +315,7 @@ mod tests {
 
     fn fill(own: &OwnCluster) -> Figures {
         let misses = NonZeroUsize::new(3).unwrap();
-        own.fill("now", PolicyName::Fgd, &[1, 2], Ties::First, misses)
+        own.fill("now", PolicyName::Fgd.into(), &[1, 2], Ties::First, misses)
     }
 
     #[test]

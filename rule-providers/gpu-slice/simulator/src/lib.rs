@@ -10,6 +10,7 @@
 mod arrivals;
 mod batch;
 pub mod churn;
+mod contender;
 mod curve;
 mod files;
 pub mod fill;
@@ -20,6 +21,7 @@ mod trace;
 
 pub use arrivals::Arrivals;
 pub use batch::{Experiment, Figures, RunResult, SeedRun};
+pub use contender::Contender;
 pub use curve::Curve;
 pub use files::Error;
 pub use report::PublishedCurves;

@@ -14,6 +14,7 @@ use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     batch::RunResult,
+    contender::Contender,
     curve::{Curve, MAX_LOAD_PERCENT},
     files::{self, Error, Table},
 };
@@ -49,14 +50,17 @@ impl PublishedCurves {
     }
 
     /// The curve of a workload, policy and seed; `None`: it is not published.
-    pub fn curve(&self, workload: &str, policy: PolicyName, seed: u64) -> Option<&Curve> {
+    pub fn curve(&self, workload: &str, policy: Contender, seed: u64) -> Option<&Curve> {
+        let Contender::Policy(policy) = policy else {
+            return None;
+        };
         self.0.get(&(workload.to_owned(), policy, seed))
     }
 }
 
 /// The means over seeds of a policy's curves.
 struct ChartLine {
-    policy: PolicyName,
+    policy: Contender,
     curve: Curve,
     /// The published curve; `None` unless it is published for all seeds.
     published: Option<Curve>,

@@ -2,11 +2,12 @@
 
 use tautline_gpu_placement::{
     CARD_MILLI, CardGrant, CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution,
-    Shape, SharingMode, Topology, policy::PolicyName,
+    Shape, SharingMode, Topology,
 };
 
 use crate::{
     arrivals::Arrivals,
+    contender::Contender,
     curve::{self, Curve},
     ties::TieBreaker,
     trace::{Trace, Workload},
@@ -15,6 +16,7 @@ use crate::{
 /// The cluster of a trace while pods are placed on it.
 #[derive(Debug)]
 pub struct Cluster {
+    contender: Contender,
     costs: CostCache,
     cards: i64,
     used_milli: i64,
@@ -30,8 +32,9 @@ pub struct Cluster {
 
 impl Cluster {
     /// Creates the cluster without pods. Its nodes have the indexes of `order.nodes`.
-    pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
-        let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
+    pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, contender: Contender) -> Self {
+        let policy = contender.policy().build();
+        let mut costs = CostCache::new(policy).with_capacity_for(workload.shapes.len());
         let nodes = order.nodes.iter().map(|n| &trace.nodes[*n as usize]);
         let nodes: Vec<_> = nodes.collect();
         for (i, node) in nodes.iter().enumerate() {
@@ -53,6 +56,7 @@ impl Cluster {
         let fragmented = fragmented.map(|(_, r)| classes.fragmented_milli(r));
         let fragmented: Vec<f64> = fragmented.collect();
         Self {
+            contender,
             cards: trace.cards(),
             used_milli: 0,
             fragmented_sum: fragmented.iter().sum(),
@@ -69,7 +73,9 @@ impl Cluster {
     pub fn place(&mut self, shape: &Shape, chooser: &mut TieBreaker) -> Option<PlacedPod> {
         let best = |nth| chooser.replaces(nth);
         let (node, place) = self.costs.cheapest_with_ties(shape, best)?;
-        self.place_on(shape, node, place.card)
+        let capacity = self.costs.capacity(node)?;
+        let card = self.contender.card(capacity, shape, place.card);
+        self.place_on(shape, node, card)
     }
 
     /// Places a pod on a given node. `node` is an index of the order's nodes, `card` the card that

@@ -1,10 +1,12 @@
 //! The chart of a workload: allocated GPU by arrived load, a line for each policy.
 
-use tautline_gpu_placement::policy::PolicyName;
 use tautline_report::{Axis, Line, LineChart};
 
 use super::WorkloadReport;
-use crate::curve::{Curve, MAX_LOAD_PERCENT};
+use crate::{
+    contender::Contender,
+    curve::{Curve, MAX_LOAD_PERCENT},
+};
 
 /// The load at which the chart begins, in percent: below it all policies place all pods.
 const MIN_LOAD_PERCENT: usize = 70;
@@ -44,15 +46,13 @@ fn marks(from: usize, to: usize, step: usize) -> Vec<f64> {
     marks.map(|mark| mark as f64).collect()
 }
 
-fn line((policy, curve, published): (PolicyName, &Curve, bool)) -> Line {
+fn line((policy, curve, published): (Contender, &Curve, bool)) -> Line {
     let loads = curve.iter().enumerate().skip(MIN_LOAD_PERCENT);
     let points = loads.filter_map(|(load, value)| Some((load as f64, (*value)?)));
     Line {
         label: format!("{policy}{}", if published { ", published" } else { "" }),
         // A policy has the same colour in all charts.
-        colour: PolicyName::ALL
-            .iter()
-            .position(|n| *n == policy && !published),
+        colour: Contender::all().position(|n| n == policy && !published),
         points: points.collect(),
     }
 }
