@@ -55,6 +55,8 @@ impl NodeDevice {
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
     pub(super) counters: Vec<PoolCounters>,
+    /// True if the node can reach a pool whose devices are left out, such as an incomplete pool.
+    pub(super) lacks_pool: bool,
 }
 
 impl NodeDevices {
@@ -105,10 +107,16 @@ impl NodeDevices {
     /// The amounts that a request consumes of a device; `None`: the device is not available.
     fn consumption(&self, position: usize, request: &ExactRequest) -> Option<Amounts> {
         let offered = self.devices.get(position)?;
+        let is_open = self.is_open(offered, request);
+        is_open.then(|| Self::capacity(offered, request))?
+    }
+
+    /// The amounts that a request consumes of a device; `None`: too little of a capacity is left,
+    /// or the device does not have it.
+    pub(super) fn capacity(offered: &NodeDevice, request: &ExactRequest) -> Option<Amounts> {
         let (device, driver) = (offered.device(), &offered.id.pool.driver);
         let mut names = request.capacity.keys();
-        let known = names.all(|n| device.capacity.contains_key(own_name(driver, n)));
-        if !known || !self.is_open(offered, request) {
+        if !names.all(|n| device.capacity.contains_key(own_name(driver, n))) {
             return None;
         }
         let mut consumed = Amounts::new();

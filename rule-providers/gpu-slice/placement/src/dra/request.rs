@@ -76,6 +76,33 @@ impl PendingRequest {
 }
 
 impl NodeDevices {
+    /// Returns whether the request is certain to fail, even without the pod's other requests.
+    pub fn lacks(&self, part: &PendingRequest) -> bool {
+        match self.all_for(part) {
+            Some(all) => !self.can_take_all(part, &all),
+            None => self.free_count(part) < part.count() as usize,
+        }
+    }
+
+    /// The positions of the devices that a request for all devices gets, in use or not. `None`: the
+    /// request has a number, or selectors that cannot be read.
+    fn all_for(&self, part: &PendingRequest) -> Option<Vec<usize>> {
+        if part.exact.count != Count::All || !part.conditions.are_complete {
+            return None;
+        }
+        let all = self.devices().iter().enumerate();
+        let wanted =
+            all.filter(|(_, o)| part.matches(o) && Self::capacity(o, &part.exact).is_some());
+        Some(wanted.map(|(i, _)| i).collect())
+    }
+
+    /// Returns whether a request for all devices can have them. It gets none of them if one is not
+    /// available, or if there may be more, in a pool that is left out.
+    fn can_take_all(&self, part: &PendingRequest, all: &[usize]) -> bool {
+        let mut positions = all.iter();
+        !self.lacks_pool && !all.is_empty() && positions.all(|i| self.is_available(*i, &part.exact))
+    }
+
     /// The number of devices that are free for one request, without regard to the pod's other
     /// requests.
     pub fn free_count(&self, part: &PendingRequest) -> usize {
@@ -96,6 +123,16 @@ impl NodeDevices {
         let mut after = self.clone();
         let mut taken = Vec::new();
         for part in pending {
+            if let Some(all) = self.all_for(part) {
+                if !self.can_take_all(part, &all) {
+                    return None;
+                }
+                for position in &all {
+                    after.take(*position, &part.exact)?;
+                }
+                taken.extend(all);
+                continue;
+            }
             let most = match part.exact.count {
                 Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
                 Count::All => after.free_count(part),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dra::{
     fixtures::{node, partitioned, pools, shared, whole},
-    model::Class,
+    model::{Access, Class, Slice},
 };
 
 fn class(name: &str, selector: &str) -> Class {
@@ -110,6 +110,63 @@ fn take_likely_shares_devices() {
     let names = taken(&pools, &[&half, &half]).unwrap();
     assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
     assert_eq!(taken(&pools, &[&half, &half, &half]), None);
+}
+
+/// A request for all devices waits until all of them can be had.
+#[test]
+fn all_devices_are_taken_together_or_not_at_all() {
+    let mut slice = whole("n", 2);
+    let all = claim("gpu", &[], Count::All);
+    let lacks = |pools: &DeviceStore, claim: &Claim| {
+        let free = pools.node_devices(&node("n"));
+        let lacks = free.lacks(&pending_requests(pools, [claim])[0]);
+        assert!(!lacks || taken(pools, &[claim]).is_none());
+        lacks
+    };
+    let mut store = with_classes(pools([slice.clone()]));
+    assert!(!lacks(&store, &all));
+    store.reset_claims([crate::dra::fixtures::holding("a", "n", &["gpu-1"])]);
+    assert!(lacks(&store, &all));
+    // Of the devices that meet an unreadable selector, the held one may be none.
+    let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
+    assert!(!lacks(&store, &claim("gpu", &[big], Count::All)));
+    slice.devices[1].taints = vec![tautline_core::model::Taint {
+        key: "sick".into(),
+        effect: "NoSchedule".into(),
+        ..Default::default()
+    }];
+    assert!(lacks(&with_classes(pools([slice.clone()])), &all));
+    slice.devices[1].taints.clear();
+    assert!(!lacks(
+        &with_classes(pools([slice.clone()])),
+        &claim("gpu", &[], Count::Exact(2))
+    ));
+    // The other slice of an incomplete pool may have more of them.
+    let mut half = shared("n", 1, 80);
+    half.slices = 2;
+    let with_half = |half: Slice| with_classes(pools([slice.clone(), half]));
+    assert!(lacks(&with_half(half.clone()), &all));
+    half.access = Access::Node("other".into());
+    assert!(!lacks(&with_half(half), &all));
+}
+
+/// A shared device with too little left is none of all devices.
+#[test]
+fn all_devices_are_those_with_enough_capacity() {
+    let mut store = with_classes(pools([shared("n", 2, 80)]));
+    let mut held = crate::dra::fixtures::holding("a", "n-shared", &["shared-0"]);
+    let allocation = &mut held.allocated.as_mut().unwrap()[0];
+    allocation.share = Some("s".into());
+    allocation.consumed.insert("memory".into(), 60_000);
+    store.reset_claims([held]);
+    let mut all = claim("any", &[], Count::All);
+    all.requests[0][0].capacity.insert("memory".into(), 40_000);
+    assert_eq!(taken(&store, &[&all]).unwrap(), ["shared-1"]);
+    assert_eq!(
+        taken(&store, &[&all, &all]).unwrap(),
+        ["shared-1", "shared-1"]
+    );
+    assert_eq!(taken(&store, &[&all, &all, &all]), None);
 }
 
 #[test]

@@ -12,16 +12,31 @@ pub(super) enum Operand {
 /// The equalities of selectors that a device must meet. Parts of selectors that cannot be read are
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Conditions(Vec<(Operand, String)>);
+pub(super) struct Conditions {
+    equal: Vec<(Operand, String)>,
+    /// True if no part was left out, so that the conditions are exactly those of the selectors.
+    pub(super) are_complete: bool,
+}
 
 impl Conditions {
     pub(super) fn read<'a>(selectors: impl IntoIterator<Item = &'a str>) -> Self {
-        let parts = selectors.into_iter().filter_map(conjuncts).flatten();
-        Self(parts.filter_map(equality).collect())
+        let mut read = Self {
+            are_complete: true,
+            ..Self::default()
+        };
+        for selector in selectors {
+            let parts = conjuncts(selector);
+            read.are_complete &= parts.is_some();
+            for part in parts.into_iter().flatten().map(equality) {
+                read.are_complete &= part.is_some();
+                read.equal.extend(part);
+            }
+        }
+        read
     }
 
     pub(super) fn hold(&self, driver: &str, device: &Device) -> bool {
-        self.0.iter().all(|(subject, want)| match subject {
+        self.equal.iter().all(|(subject, want)| match subject {
             Operand::Driver => driver == want,
             Operand::Attribute { domain, name } => {
                 let found = if domain == driver {
@@ -109,7 +124,8 @@ mod tests {
             (attribute("type"), "mig".into()),
             (attribute("profile"), "1g.10gb".into()),
         ];
-        assert_eq!(of.0, equal);
+        assert_eq!(of.equal, equal);
+        assert!(of.are_complete);
     }
 
     #[test]
@@ -117,7 +133,8 @@ mod tests {
         let of = read(
             "device.driver == 'd' && (device.attributes['d'].model == 'a' || true) && device.capacity['d'].memory.compareTo(quantity('40Gi')) >= 0",
         );
-        assert_eq!(of.0, [(Operand::Driver, "d".into())]);
+        assert_eq!(of.equal, [(Operand::Driver, "d".into())]);
+        assert!(!of.are_complete);
         for text in [
             "device.driver == 'a' || device.driver == 'b'",
             "device.driver == 'a' ? true : false",
@@ -130,7 +147,7 @@ mod tests {
             "true",
             "",
         ] {
-            assert_eq!(read(text).0, [], "{text}");
+            assert_eq!(read(text), Conditions::default(), "{text}");
         }
     }
 

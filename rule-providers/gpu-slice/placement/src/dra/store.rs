@@ -38,6 +38,8 @@ pub enum DeviceFault {
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStore {
     pub(super) pools: BTreeMap<PoolId, Result<Pool, PoolError>>,
+    /// Slices of the highest generation of each pool that cannot be used.
+    unusable: BTreeMap<PoolId, Vec<Arc<Slice>>>,
     pools_by_node: BTreeMap<Arc<str>, BTreeSet<PoolId>>,
     pools_of_several_nodes: BTreeSet<PoolId>,
     /// Claims by `namespace/name`.
@@ -64,10 +66,20 @@ impl DeviceStore {
             let of_pool = slices.entry(slice.id.clone()).or_default();
             of_pool.insert(slice.name.clone(), Arc::new(slice));
         }
-        let pools = slices.into_iter();
-        self.pools = pools
-            .map(|(id, slices)| (id, Pool::new(slices.into_values().collect())))
-            .collect();
+        self.pools.clear();
+        self.unusable.clear();
+        for (id, slices) in slices {
+            let slices: Vec<_> = slices.into_values().collect();
+            let pool = Pool::new(slices.clone());
+            if pool.is_err() {
+                let generation = slices.iter().map(|s| s.generation).max();
+                let newest = slices
+                    .into_iter()
+                    .filter(|s| Some(s.generation) == generation);
+                self.unusable.insert(id.clone(), newest.collect());
+            }
+            self.pools.insert(id, pool);
+        }
     }
 
     /// Replaces all claims, but no slices.
@@ -156,6 +168,8 @@ impl DeviceStore {
         for (id, pool) in pools {
             self.add(&mut out, id, pool, node);
         }
+        let mut unusable = self.unusable.values().flatten();
+        out.lacks_pool = unusable.any(|slice| concerns(slice, node));
         out
     }
 
@@ -222,11 +236,25 @@ fn reaches(slice: &Slice, device: &Device, node: &Node) -> bool {
         Access::PerDevice => device.access.as_ref(),
         of_slice => Some(of_slice),
     };
+    access.is_some_and(|access| is_open_to(access, node))
+}
+
+fn is_open_to(access: &Access, node: &Node) -> bool {
     match access {
-        Some(Access::Node(name)) => *name == node.name,
-        Some(Access::Nodes(terms)) => terms.iter().any(|t| t.matches(node)),
-        Some(Access::All) => true,
-        Some(Access::PerDevice) | None => false,
+        Access::Node(name) => *name == node.name,
+        Access::Nodes(terms) => terms.iter().any(|t| t.matches(node)),
+        Access::All => true,
+        Access::PerDevice => false,
+    }
+}
+
+/// Returns whether the allocator looks at the slice for the node. Counters count for all nodes.
+fn concerns(slice: &Slice, node: &Node) -> bool {
+    let mut devices = slice.devices.iter();
+    match &slice.access {
+        _ if !slice.counters.is_empty() => true,
+        Access::PerDevice => devices.any(|device| reaches(slice, device, node)),
+        of_slice => is_open_to(of_slice, node),
     }
 }
 
