@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use tautline_core::Snapshot;
-use tautline_gpu_placement::dra;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, NodeCost, ProviderError,
 };
@@ -13,7 +12,7 @@ use crate::{
     cluster_inventory::ClusterInventory,
     compliance,
     cost::{self, PreparedRequest},
-    dra::ExtendedResources,
+    dra::{ExtendedResources, PodClaims},
     fit::{Fit, POSITION_STEPS, Unfit},
     gpu_request::{Amount, GpuRequest},
     state::{PodHoldings, State},
@@ -84,10 +83,12 @@ pub(crate) fn fits(
 
 struct Question {
     request: GpuRequest,
-    devices: Option<Vec<dra::PendingRequest>>,
+    claims: Option<PodClaims>,
     extended: Option<ExtendedResources>,
     /// True if the pod names claims. A claim that is not known yet may appear at any time.
     names_claims: bool,
+    /// True if the pod has a node.
+    is_bound: bool,
     holdings: PodHoldings,
 }
 
@@ -102,22 +103,21 @@ impl Question {
         let workload = cost_request.workload.as_ref();
         let request = GpuRequest::new(&cost_request.rule, workload)?;
         let uid = workload.map_or("", |w| w.uid.as_str());
-        let devices = match request.amount {
-            Amount::Nothing => state.devices.requested_by(cost_request),
-            _ => None,
-        };
+        let claims = state.devices.requested_by(cost_request);
         let extended = workload
             .and_then(|workload| ExtendedResources::new(&state.devices, &request, workload));
         let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         // A pod's own requests were counted when the watch first showed the pod.
-        if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
+        let is_of_claims = request.amount == Amount::Nothing && claims.is_some();
+        if !is_of_claims && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
             state.inventory.count_request(uid, &request);
         }
         Ok(Self {
             request,
-            devices,
+            claims,
             extended,
             names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
+            is_bound: pod.is_some_and(|pod| pod.node.is_some()),
             holdings: PodHoldings::new(state, uid, pod, now),
         })
     }
@@ -137,7 +137,7 @@ impl Question {
     /// Returns whether the costs depend on the pod by more than its own holdings: claims of other
     /// pods change the free devices of drivers.
     fn is_per_pod(&self) -> bool {
-        self.names_claims || self.devices.is_some() || self.extended.is_some()
+        self.names_claims || self.claims.is_some() || self.extended.is_some()
     }
 
     fn fit(
@@ -152,22 +152,43 @@ impl Question {
             devices, inventory, ..
         } = state;
         let models = &self.request.models;
-        let extended = self.extended.as_ref().zip(snapshot.node(name));
-        if let Some((extended, node)) = extended.filter(|(e, node)| e.are_for(node)) {
-            return match extended.pending(self.devices.as_deref(), node) {
-                Ok(pending) => devices.fit(inventory, snapshot, name, &pending, models),
-                Err(unfit) => Fit::Unusable(unfit),
+        let node = snapshot.node(name);
+        let claims = self.claims.as_ref();
+        let is_reached = |claims: &PodClaims| node.is_none_or(|node| claims.reach(node));
+        // A pod with a node has its devices there, and gets others elsewhere.
+        if !self.is_bound && !claims.is_none_or(is_reached) {
+            let detail = "a claim of the pod has devices of other nodes";
+            return Fit::Unusable(Unfit::new(0, "NoSuchGpu", detail));
+        }
+        let extended = self.extended.as_ref().zip(node);
+        let mut pending = claims.map_or_else(Vec::new, |claims| claims.pending.clone());
+        pending.extend(extended.into_iter().flat_map(|(e, node)| e.pending(node)));
+        if let Some((extended, _)) = extended.filter(|(e, node)| e.are_for(node)) {
+            return match &extended.too_few {
+                Some(unfit) => Fit::Unusable(unfit.clone()),
+                None => devices.fit(inventory, snapshot, name, &pending, models),
             };
         }
-        if let Some(claims) = &self.devices {
-            return devices.fit(inventory, snapshot, name, claims, &[]);
+        let is_of_claims = self.request.amount == Amount::Nothing && claims.is_some();
+        // The node has the requested GPUs without drivers. The rest needs devices.
+        let mut of_drivers = None;
+        if is_of_claims || !pending.is_empty() {
+            let fit = devices.fit(inventory, snapshot, name, &pending, &[]);
+            if is_of_claims || matches!(fit, Fit::Unusable(_)) {
+                return fit;
+            }
+            of_drivers = Some(fit);
         }
         let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
         let ClusterInventory { nodes, costs, .. } = &mut state.inventory;
-        match (nodes.get(name), &without_pod) {
+        let fit = match (nodes.get(name), &without_pod) {
             (None, _) => Fit::Unusable(Unfit::unknown_node()),
             (Some(node), None) => cost::fit(costs, node, true, prepared),
             (_, Some(node)) => cost::fit(costs, node, false, prepared),
+        };
+        match of_drivers {
+            Some(of_drivers) => fit.and(of_drivers),
+            None => fit,
         }
     }
 }

@@ -6,5 +6,5 @@ mod extended;
 
 pub use convert::{device_class, resource_claim, resource_slice};
 
-pub(crate) use devices::Devices;
+pub(crate) use devices::{Devices, PodClaims};
 pub(crate) use extended::ExtendedResources;

@@ -161,6 +161,9 @@ pub struct Claim {
     pub requests: Vec<Vec<ExactRequest>>,
     /// Devices of all requests together; `None`: the claim is not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
+    /// Terms of which one must match the nodes of the claim's pods, because the devices are
+    /// allocated there; `None`: any node.
+    pub nodes: Option<Vec<AffinityTerm>>,
     /// UIDs of the pods that may use the claim.
     pub reserved_for: Vec<Box<str>>,
     /// UID of the pod from whose template the claim is.

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use tautline_api::convert::{ConvertError, affinity_term};
 use tautline_core::{
-    model::{Taint, Toleration, TolerationValue},
+    model::{AffinityTerm, Taint, Toleration, TolerationValue},
     quantity,
 };
 use tautline_gpu_placement::dra::{
@@ -64,10 +64,14 @@ fn access(
     all: Option<bool>,
 ) -> Option<Access> {
     let node = node.filter(|n| !n.is_empty());
-    let terms = |s: &NodeSelector| s.node_selector_terms.iter().map(affinity_term).collect();
     node.map(|n| Access::Node(n.into()))
         .or_else(|| selector.map(|s| Access::Nodes(terms(s))))
         .or_else(|| (all == Some(true)).then_some(Access::All))
+}
+
+fn terms(selector: &NodeSelector) -> Vec<AffinityTerm> {
+    let terms = selector.node_selector_terms.iter();
+    terms.map(affinity_term).collect()
 }
 
 fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertError> {
@@ -147,6 +151,7 @@ pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
         let results = a.devices.iter().flat_map(|d| &d.results).flatten();
         results.map(held).collect::<Result<_, _>>()
     });
+    let nodes = allocation.and_then(|a| a.node_selector.as_ref());
     let users = status.and_then(|s| s.reserved_for.as_ref());
     let core = |group: Option<&str>| group.unwrap_or_default().is_empty();
     let pods = users.into_iter().flatten();
@@ -158,6 +163,7 @@ pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
         name: name(meta),
         requests: requests.map(request).collect::<Result<_, _>>()?,
         allocated: results.transpose()?,
+        nodes: nodes.map(terms),
         reserved_for: pods.map(|r| r.uid.as_str().into()).collect(),
         owner: owner.map(|o| o.uid.as_str().into()),
     })

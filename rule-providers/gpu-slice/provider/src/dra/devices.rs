@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use tautline_core::{
     Snapshot,
-    model::{Node, Pod},
+    model::{AffinityTerm, Node, Pod},
 };
 use tautline_gpu_placement::{
     CARD_MILLI,
@@ -23,6 +23,23 @@ use crate::{
 /// The cost of a node that may have the claimed devices, above the costs of all nodes that have
 /// them.
 const UNCERTAIN_DEVICES_COST: i64 = 1 << 33;
+
+/// The claims of a pod.
+#[derive(Debug, Default)]
+pub(crate) struct PodClaims {
+    /// The requests of the claims that are not allocated yet.
+    pub(crate) pending: Vec<PendingRequest>,
+    /// The nodes of each claim that is allocated to some nodes only: one of its terms must match.
+    nodes: Vec<Vec<AffinityTerm>>,
+}
+
+impl PodClaims {
+    /// Returns whether the node has the devices of all claims that are allocated.
+    pub(crate) fn reach(&self, node: &Node) -> bool {
+        let mut claims = self.nodes.iter();
+        claims.all(|terms| terms.iter().any(|term| term.matches(node)))
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
@@ -61,13 +78,16 @@ impl Devices {
         }
     }
 
-    /// Returns the requests of the pod's claims; `None`: no claim of the pod is known.
-    pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<Vec<PendingRequest>> {
+    /// Returns the claims of the pod; `None`: no claim of the pod is known.
+    pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<PodClaims> {
         let workload = request.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &request.source.namespace;
         let claims = self.pools.claims_of(&workload.uid, namespace, named);
-        (!claims.is_empty()).then(|| pending_requests(&self.pools, claims))
+        (!claims.is_empty()).then(|| PodClaims {
+            nodes: claims.iter().filter_map(|c| c.nodes.clone()).collect(),
+            pending: pending_requests(&self.pools, claims),
+        })
     }
 
     /// Returns whether a class serves the resource on nodes that do not have it.
@@ -107,9 +127,7 @@ impl Devices {
         if after.take_likely(pending).is_none() {
             // Only a request without alternatives that finds too few free devices is certain to
             // fail.
-            let lacks = |p: &&PendingRequest| {
-                p.alternatives == 1 && before.free_count(p) < p.count() as usize
-            };
+            let lacks = |p: &&PendingRequest| p.alternatives == 1 && before.lacks(p);
             let Some(part) = pending.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
                 return Fit::usable(UNCERTAIN_DEVICES_COST, 0, entry.position, detail, None);

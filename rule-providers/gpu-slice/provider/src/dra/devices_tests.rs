@@ -1,11 +1,14 @@
 use std::{sync::Arc, time::Duration};
 
-use tautline_core::{index::Object, model};
+use tautline_core::{
+    index::Object,
+    model::{self, AffinityTerm},
+};
 use tautline_gpu_placement::dra::{Access, Claim, Class, Device, ExactRequest, PoolId, Slice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    Allocator, Compliance, CostAnswer, CostRequest, EvaluationRequest, Reference,
-    ReservationRequest, Rule, RuleProvider, Workload,
+    Allocator, Compliance, Container, ContainerKind, CostAnswer, CostRequest, EvaluationRequest,
+    Reference, ReservationRequest, Rule, RuleProvider, Workload,
 };
 
 use crate::{Config, GpuSlice};
@@ -203,6 +206,114 @@ async fn drivers_serve_extended_resources_of_their_classes() {
     }]);
     provider.set_claims(vec![held]);
     assert_eq!(usable(requests(GPU, "1", "true")).await, ["plugin"]);
+}
+
+async fn usable_nodes(provider: &GpuSlice, request: CostRequest) -> Vec<String> {
+    names(&provider.endpoint_cost(request).await.unwrap())
+}
+
+#[tokio::test]
+async fn allocated_claims_tie_their_pods_to_nodes() {
+    let provider = provider();
+    let term = |node: &str| AffinityTerm {
+        names: vec![(true, vec![node.into()])],
+        ..AffinityTerm::default()
+    };
+    let held = |nodes: Option<Vec<AffinityTerm>>| Claim {
+        allocated: Some(Vec::new()),
+        nodes,
+        ..claim("held", None)
+    };
+    for (nodes, want) in [
+        (Some(vec![term("none")]), vec!["none"]),
+        (Some(vec![term("none"), term("has")]), vec!["has", "none"]),
+        (None, vec!["has", "none"]),
+    ] {
+        provider.set_claims(vec![held(nodes)]);
+        assert_eq!(usable(&provider, &["held"]).await, want);
+    }
+    // A pod that runs may have its next devices anywhere.
+    provider.set_claims(vec![held(Some(vec![term("none")]))]);
+    provider.store.apply(Object::Pod(model::Pod {
+        namespace: "ml".into(),
+        name: "new".into(),
+        uid: "u".into(),
+        node: Some("none".into()),
+        ..model::Pod::default()
+    }));
+    assert_eq!(usable(&provider, &["held"]).await, ["has", "none"]);
+}
+
+#[tokio::test]
+async fn gpus_of_plugins_do_not_replace_devices_of_claims() {
+    let provider = serving(Some(GPU));
+    provider.set_claims(vec![claim("named", None)]);
+    let mut both = requests(GPU, "1", "true");
+    both.workload.as_mut().unwrap().resource_claims = vec!["named".into()];
+    // Each request alone would get the one device of the node without a plugin.
+    assert_eq!(usable_nodes(&provider, both.clone()).await, ["has"]);
+    provider.set_claims(vec![claim("other", None)]);
+    both.workload.as_mut().unwrap().resource_claims.clear();
+    assert_eq!(
+        usable_nodes(&provider, both.clone()).await,
+        ["has", "plugin"]
+    );
+    let implicit = "deviceclass.resource.kubernetes.io/gpu";
+    let requested = &mut both.workload.as_mut().unwrap().requests;
+    requested.insert(implicit.into(), "1".into());
+    assert_eq!(usable_nodes(&provider, both.clone()).await, ["has"]);
+    // Of the two resources the class serves only one.
+    let provider = serving(None);
+    assert_eq!(usable_nodes(&provider, both).await, [""; 0]);
+}
+
+/// Containers have requests of their own, which may have parts of one device.
+#[tokio::test]
+async fn containers_share_a_device() {
+    let provider = serving(Some(GPU));
+    provider.set_slices(vec![Slice {
+        name: "has".into(),
+        id: PoolId {
+            driver: "gpu.example.com".into(),
+            pool: "has".into(),
+        },
+        generation: 1,
+        slices: 1,
+        access: Access::Node("has".into()),
+        counters: Vec::new(),
+        devices: vec![Device {
+            name: "gpu-0".into(),
+            shared: true,
+            ..Device::default()
+        }],
+    }]);
+    let with = |units: &str, containers: &[(ContainerKind, &str)]| {
+        let mut request = requests(GPU, units, "true");
+        let container = |(kind, units): &(ContainerKind, &str)| Container {
+            kind: *kind,
+            requests: [(GPU.to_owned(), (*units).to_owned())].into(),
+        };
+        request.workload.as_mut().unwrap().containers = containers.iter().map(container).collect();
+        request
+    };
+    use ContainerKind::{Init, Main, Sidecar};
+    for (request, want) in [
+        (with("2", &[]), vec![]),
+        (with("2", &[(Main, "1"), (Main, "1")]), vec!["has"]),
+        (with("2", &[(Sidecar, "1"), (Main, "1")]), vec!["has"]),
+        // An init container uses the devices of later containers, and has one request in addition.
+        (with("2", &[(Init, "2"), (Main, "1")]), vec!["has"]),
+        (with("3", &[(Init, "3"), (Main, "1")]), vec![]),
+        (with("3", &[(Main, "2"), (Main, "1")]), vec![]),
+        // Not all containers are known.
+        (with("3", &[(Main, "1"), (Main, "1")]), vec![]),
+    ] {
+        assert_eq!(
+            usable_nodes(&provider, request.clone()).await,
+            want,
+            "{request:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! The extended resources that DRA drivers serve (KEP-5004) if a class names the resource and the
 //! node has none of it in `allocatable`. kube-scheduler allocates their devices in the same way.
 
-use tautline_core::model::Node;
+use tautline_core::{model::Node, quantity};
 use tautline_gpu_placement::{dra::PendingRequest, names};
-use tautline_sdk::Workload;
+use tautline_sdk::{Container, ContainerKind, Workload};
 
 use super::Devices;
 use crate::{
@@ -14,43 +14,48 @@ use crate::{
 /// The requests of a pod for resources that a class serves.
 #[derive(Debug)]
 pub(crate) struct ExtendedResources {
-    /// The resource by which drivers serve the request for GPUs.
-    own: String,
+    /// The resource by which drivers serve the request for GPUs; `None`: they do not.
+    own: Option<String>,
     /// The names of all resources that a class serves, including `own`, and the requests that
-    /// drivers must serve on nodes without the resource.
-    served: Vec<(String, PendingRequest)>,
+    /// drivers must serve on nodes without the resource: one of each container.
+    served: Vec<(String, Vec<PendingRequest>)>,
     /// The reason for a refusal, if the rule requests more cards than the pod.
-    too_few: Option<Unfit>,
+    pub(crate) too_few: Option<Unfit>,
 }
 
 impl ExtendedResources {
-    /// Reads the requests of a pod. `None`: no class serves the requested GPUs.
+    /// Reads the requests of a pod. `None`: no class serves any of them.
     pub(crate) fn new(
         devices: &Devices,
         request: &GpuRequest,
         workload: &Workload,
     ) -> Option<Self> {
         let served = |name: &String| {
-            let units = u32::try_from(workload.request_milli(name) / 1000).ok()?;
-            let request = (units > 0).then(|| devices.resource_request(name, units));
-            Some((name.clone(), request??))
+            let of_containers = units_by_container(workload, name)?.into_iter();
+            let requests = of_containers.map(|units| devices.resource_request(name, units));
+            let requests: Vec<_> = requests.collect::<Option<_>>()?;
+            (!requests.is_empty()).then(|| (name.clone(), requests))
         };
         let served: Vec<_> = workload.requests.keys().filter_map(served).collect();
+        if served.is_empty() {
+            return None;
+        }
         let mut all = served.iter();
-        let (own, units) = match &request.amount {
+        let own = match &request.amount {
             Amount::Units { resource, .. } => all.find(|(name, _)| name == resource),
             Amount::Cards(_) => all.find(|(name, _)| names::is_whole(name)),
             Amount::Nothing => all.next(),
             Amount::Share(_) | Amount::Memory(_) | Amount::OfAgent(_) => None,
-        }?;
-        let too_few = match request.amount {
-            Amount::Cards(cards) if cards > i64::from(units.count()) => {
-                Some(Unfit::not_requested(cards, own))
-            }
-            _ => None,
         };
+        let too_few = own.and_then(|(name, requests)| {
+            let units: i64 = requests.iter().map(|r| i64::from(r.count())).sum();
+            match request.amount {
+                Amount::Cards(cards) if cards > units => Some(Unfit::not_requested(cards, name)),
+                _ => None,
+            }
+        });
         Some(Self {
-            own: own.clone(),
+            own: own.map(|(name, _)| name.clone()),
             too_few,
             served,
         })
@@ -58,24 +63,49 @@ impl ExtendedResources {
 
     /// Returns whether a driver, and no device plugin, serves the request for GPUs on the node.
     pub(crate) fn are_for(&self, node: &Node) -> bool {
-        node.allocatable.milli(&self.own) == 0
+        let own = self.own.as_ref();
+        own.is_some_and(|own| node.allocatable.milli(own) == 0)
     }
 
-    /// Returns the requests that drivers must serve on the node, with those of the pod's `claims`.
-    /// Fails if the rule requests more cards than the pod.
-    pub(crate) fn pending(
-        &self,
-        claims: Option<&[PendingRequest]>,
-        node: &Node,
-    ) -> Result<Vec<PendingRequest>, Unfit> {
-        if let Some(unfit) = &self.too_few {
-            return Err(unfit.clone());
-        }
-        let mut pending = claims.unwrap_or_default().to_vec();
+    /// Returns the requests that drivers must serve on the node.
+    pub(crate) fn pending(&self, node: &Node) -> impl Iterator<Item = PendingRequest> {
         let served = self.served.iter();
         let lacking = served.filter(|(name, _)| node.allocatable.milli(name) == 0);
-        let requests = lacking.map(|(_, request)| request.clone());
-        pending.extend(requests);
-        Ok(pending)
+        lacking.flat_map(|(_, requests)| requests.clone())
     }
+}
+
+/// Returns the units of a resource that each container requests, as kube-scheduler asks for
+/// devices: one request of each container, and one for what init containers need in addition. Two
+/// requests may have parts of one device, and the units of one request are of different devices.
+fn units_by_container(workload: &Workload, resource: &str) -> Option<Vec<u32>> {
+    let all = u32::try_from(workload.request_milli(resource) / 1000).ok()?;
+    let whole = |text: &String| quantity::parse_milli(text).ok().map(|milli| milli / 1000);
+    let units = |container: &Container| {
+        let units = container.requests.get(resource).and_then(whole);
+        u32::try_from(units.unwrap_or(0)).unwrap_or(u32::MAX)
+    };
+    let (mut additional, mut parts) = (0, Vec::new());
+    // The devices of later containers serve an init container as well.
+    let mut later: u32 = 0;
+    for container in workload.containers.iter().rev() {
+        let units = units(container);
+        if container.kind == ContainerKind::Init {
+            additional = additional.max(units.saturating_sub(later));
+        } else {
+            later = later.saturating_add(units);
+            parts.push(units);
+        }
+    }
+    parts.push(additional);
+    parts.retain(|units| *units > 0);
+    parts.reverse();
+    let sum = parts
+        .iter()
+        .fold(0u32, |sum, units| sum.saturating_add(*units));
+    // The containers are not known, or not all of them.
+    if sum != all {
+        parts = Vec::from_iter((all > 0).then_some(all));
+    }
+    Some(parts)
 }

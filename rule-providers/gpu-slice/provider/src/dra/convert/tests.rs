@@ -133,7 +133,9 @@ fn claimed(mode: &str) -> Value {
                 {"name": "a", "deviceClassName": "big"}, {"name": "b", "deviceClassName": "small"}]},
         ]}},
         "status": {
-            "allocation": {"devices": {"results": [
+            "allocation": {"nodeSelector": {"nodeSelectorTerms": [{"matchFields":
+                [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]},
+                "devices": {"results": [
                 {"request": "one", "driver": "gpu.example.com", "pool": "n", "device": "gpu-0",
                  "shareID": "s", "consumedCapacity": {"gpu.example.com/memory": "20Gi", "cores": "1"}},
                 {"request": "watch", "driver": "gpu.example.com", "pool": "n", "device": "gpu-1",
@@ -152,6 +154,10 @@ fn claims_with_requests_and_allocations() {
     assert_eq!(
         (got.owner.as_deref(), got.reserved_for.as_slice()),
         (Some("owner"), &["u".into()][..])
+    );
+    assert_eq!(
+        got.nodes.as_ref().unwrap()[0].names,
+        [(true, vec!["n".to_owned()])]
     );
     let one = &got.requests[0][0];
     assert_eq!(
