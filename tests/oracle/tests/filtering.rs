@@ -1,6 +1,7 @@
 //! Hard rules for nodes: `tautline_core`'s node filter against kube-scheduler's filter plugins.
 
 mod clusters;
+mod devices;
 mod random;
 mod storage;
 
@@ -94,13 +95,18 @@ fn all_differences(seed: u64, cluster: &Value, answer: &Value) -> Result<Vec<Str
     Ok(found.find(|found| !found.is_empty()).unwrap_or_default())
 }
 
+/// Returns the first cluster's seed.
+fn first_seed() -> Result<u64> {
+    match std::env::var("TAUTLINE_SEED") {
+        Ok(seed) => seed.parse().context("TAUTLINE_SEED is no number"),
+        Err(_) => Ok(0),
+    }
+}
+
 /// Compares random clusters; `TAUTLINE_SEED` is the first one's seed.
 #[test]
 fn node_filter_excludes_what_kube_scheduler_excludes() -> Result<()> {
-    let first = match std::env::var("TAUTLINE_SEED") {
-        Ok(seed) => seed.parse().context("TAUTLINE_SEED is no number")?,
-        Err(_) => 0,
-    };
+    let first = first_seed()?;
     let seeds: Vec<u64> = (first..first + CLUSTERS).collect();
     let clusters: Vec<Value> = seeds
         .iter()

@@ -2,12 +2,14 @@
 // One JSON line in, one out, in order:
 //
 //	{"nodes": [...], "pods": [...], "namespaces": [...], "volumes": [...],
-//	 "claims": [...], "classes": [...], "pending": [...]}
+//	 "claims": [...], "classes": [...], "slices": [...], "deviceClasses": [...],
+//	 "resourceClaims": [...], "pending": [...], "alone": false}
 //	{"pending": [{"n1": "", "n2": "Insufficient cpu"}, ...]} or {"error": "..."}
 //
 // A node with an empty text can host the pending pod, which is then on the
-// first such node for the pods after it. Pods are defaulted, prepared and
-// validated as the API server does at creation; their status stays as given.
+// first such node for the pods after it, unless each pod is asked for alone.
+// Pods are defaulted, prepared and validated as the API server does at
+// creation; their status stays as given.
 package main
 
 import (
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -67,7 +70,13 @@ type request struct {
 	Volumes    []*corev1.PersistentVolume      `json:"volumes"`
 	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
 	Classes    []*storagev1.StorageClass       `json:"classes"`
-	Pending    []*corev1.Pod                   `json:"pending"`
+	// Objects of DRA.
+	Slices         []*resourcev1.ResourceSlice `json:"slices"`
+	DeviceClasses  []*resourcev1.DeviceClass   `json:"deviceClasses"`
+	ResourceClaims []*resourcev1.ResourceClaim `json:"resourceClaims"`
+	Pending        []*corev1.Pod               `json:"pending"`
+	// Whether no pending pod takes anything from the others.
+	Alone bool `json:"alone"`
 	// Whether the volume binder gets more time, since an earlier answer was not as expected.
 	Patient bool `json:"patient"`
 }
@@ -81,12 +90,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "filter:", err)
 		os.Exit(1)
 	}
-	profile, err := profile()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "filter:", err)
-		os.Exit(1)
+	withDevices := slices.Concat(enabled, []string{names.DynamicResources})
+	var profiles [2]*config.KubeSchedulerProfile
+	for i, plugins := range [][]string{enabled, withDevices} {
+		profile, err := profile(plugins)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "filter:", err)
+			os.Exit(1)
+		}
+		profiles[i] = profile
 	}
 	lines.Each(func(r request) any {
+		profile := profiles[0]
+		if r.hasDevices() {
+			profile = profiles[1]
+		}
 		pending, err := placeAll(profile, r)
 		if err != nil {
 			return answer{"error": err.Error()}
@@ -95,8 +113,8 @@ func main() {
 	})
 }
 
-// The default profile with the enabled plugins alone.
-func profile() (*config.KubeSchedulerProfile, error) {
+// The default profile with these plugins alone.
+func profile(enabled []string) (*config.KubeSchedulerProfile, error) {
 	defaults, err := latest.Default()
 	if err != nil {
 		return nil, err
@@ -123,7 +141,11 @@ func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]str
 			pods[i] = created
 		}
 	}
-	client := fake.NewClientset(r.objects()...)
+	devices, err := r.devices()
+	if err != nil {
+		return nil, err
+	}
+	client := fake.NewClientset(append(r.objects(), devices...)...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	// kube-scheduler's snapshot leaves out pods that have ended, and nodes that
 	// are gone with their pods.
@@ -139,10 +161,19 @@ func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]str
 		}
 	}
 	now := &current{}
-	scheduler, err := runtime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
+	options := []runtime.Option{
 		runtime.WithInformerFactory(factory),
 		runtime.WithClientSet(client),
-		runtime.WithSnapshotSharedLister(now))
+		runtime.WithSnapshotSharedLister(now),
+	}
+	var caches *deviceCaches
+	if r.hasDevices() {
+		if caches, err = newDeviceCaches(ctx, factory); err != nil {
+			return nil, err
+		}
+		options = append(options, runtime.WithSharedDRAManager(caches.manager))
+	}
+	scheduler, err := runtime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +181,11 @@ func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]str
 	for kind, isSynced := range factory.WaitForCacheSync(ctx.Done()) {
 		if !isSynced {
 			return nil, fmt.Errorf("%v cannot be listed", kind)
+		}
+	}
+	if caches != nil {
+		if err := caches.wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 	if len(r.Claims) > 0 {
@@ -168,6 +204,9 @@ func placeAll(profile *config.KubeSchedulerProfile, r request) ([]map[string]str
 			return nil, err
 		}
 		all = append(all, found)
+		if r.Alone {
+			continue
+		}
 		for _, node := range slices.Sorted(maps.Keys(found)) {
 			if found[node] == "" {
 				pod.Spec.NodeName = node
