@@ -9,6 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::{family::Family, gauge::Gauge};
+use tautline_core::model::Pod;
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
 use tautline_runtime::{
     cluster_store::ClusterStore,
@@ -106,6 +107,14 @@ impl GpuSlice {
     pub fn set_claims(&self, list: Vec<Claim>) {
         self.state.lock().devices.set_claims(list);
         self.claims.send_replace(());
+    }
+
+    /// Allocates the claims of a pod on a node, as kube-scheduler likely does. For plans, in which
+    /// no kube-scheduler writes claims. Claims stay as they are if the devices are uncertain.
+    pub fn allocate_claims(&self, pod: &Pod, node: &str) {
+        let snapshot = self.store.snapshot();
+        let mut state = self.state.lock();
+        state.devices.allocate(&snapshot, pod, node);
     }
 
     /// Replaces the DeviceClasses.

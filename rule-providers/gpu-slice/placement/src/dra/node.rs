@@ -1,9 +1,12 @@
 use std::sync::Arc;
 
-use tautline_core::{model::Taint, node_filter};
+use tautline_core::{
+    model::{AffinityTerm, Node, Taint},
+    node_filter,
+};
 
 use super::{
-    model::{Amounts, Device, DeviceId, ExactRequest, Slice, own_name},
+    model::{Access, Allocation, Amounts, Device, DeviceId, ExactRequest, Slice, own_name},
     pool::{PoolCounters, per_mille},
 };
 
@@ -66,6 +69,30 @@ impl NodeDevices {
         &self.devices
     }
 
+    /// Returns the nodes that can reach the allocated devices, of which `node` is one, as terms;
+    /// `None`: any node.
+    pub fn nodes_of(&self, allocated: &[Allocation], node: &Node) -> Option<Vec<AffinityTerm>> {
+        let mut is_tied = false;
+        for allocation in allocated {
+            let offered = self.devices.iter().find(|o| o.id == allocation.device)?;
+            let access = match &offered.slice.access {
+                Access::PerDevice => offered.device().access.as_ref(),
+                of_slice => Some(of_slice),
+            };
+            match access {
+                Some(Access::Nodes(terms)) if allocated.len() == 1 => return Some(terms.clone()),
+                Some(Access::All) => {}
+                _ => is_tied = true,
+            }
+        }
+        is_tied.then(|| {
+            vec![AffinityTerm {
+                names: vec![(true, vec![node.name.to_string()])],
+                ..AffinityTerm::default()
+            }]
+        })
+    }
+
     pub(super) fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
     }
@@ -82,11 +109,12 @@ impl NodeDevices {
         })
     }
 
-    /// Takes the device for a request; `None`: it is not available, and nothing changes.
-    pub(super) fn take(&mut self, position: usize, request: &ExactRequest) -> Option<()> {
+    /// Takes the device for a request, and returns the amounts that the request consumes; `None`: it
+    /// is not available, and nothing changes.
+    pub(super) fn take(&mut self, position: usize, request: &ExactRequest) -> Option<Amounts> {
         let consumed = self.consumption(position, request)?;
         if request.admin {
-            return Some(());
+            return Some(consumed);
         }
         let offered = &mut self.devices[position];
         if !offered.has_shares {
@@ -94,14 +122,14 @@ impl NodeDevices {
         }
         if offered.device().shared {
             offered.has_shares = true;
-            for (name, amount) in consumed {
-                let used = offered.used.entry(name).or_default();
-                *used = used.saturating_add(amount);
+            for (name, amount) in &consumed {
+                let used = offered.used.entry(name.clone()).or_default();
+                *used = used.saturating_add(*amount);
             }
         } else {
             offered.held = true;
         }
-        Some(())
+        Some(consumed)
     }
 
     /// The amounts that a request consumes of a device; `None`: the device is not available.
@@ -249,7 +277,7 @@ mod tests {
                 let before = format!("{free:?}");
                 match free.take(position, &wanted) {
                     None => prop_assert_eq!(before, format!("{:?}", free)),
-                    Some(()) => {
+                    Some(_) => {
                         let exclusive = !free.devices()[position].device().shared;
                         prop_assert!(!exclusive || given.insert(position));
                     }

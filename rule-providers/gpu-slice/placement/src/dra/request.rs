@@ -1,9 +1,12 @@
 use super::{
-    model::{Claim, Count, ExactRequest},
+    model::{Allocation, Amounts, Claim, Count, ExactRequest},
     node::{NodeDevice, NodeDevices},
     selector::Conditions,
     store::DeviceStore,
 };
+
+/// The ID of the shares that a plan allocates, in place of a UID.
+const PLANNED_SHARE: &str = "planned";
 
 /// A request for devices that are not allocated yet. Only its first alternative counts; the
 /// scheduler tries further ones after it.
@@ -120,6 +123,34 @@ impl NodeDevices {
     /// between devices and backtracking may lead to another choice. `None`: too few devices are
     /// free, and nothing is taken.
     pub fn take_likely(&mut self, pending: &[PendingRequest]) -> Option<Vec<usize>> {
+        let taken = self.take_all(pending)?.into_iter();
+        Some(taken.map(|(position, ..)| position).collect())
+    }
+
+    /// Takes the devices as [`Self::take_likely`] does, and returns the allocations of a claim with
+    /// these requests.
+    pub fn allocate(&mut self, pending: &[PendingRequest]) -> Option<Vec<Allocation>> {
+        let taken = self.take_all(pending)?.into_iter();
+        let allocation = |(position, request, consumed): (usize, &PendingRequest, Amounts)| {
+            let offered = &self.devices()[position];
+            let is_shared = offered.device().shared;
+            Allocation {
+                device: offered.id().clone(),
+                admin: request.exact.admin,
+                share: is_shared.then(|| PLANNED_SHARE.into()),
+                consumed: if is_shared { consumed } else { Amounts::new() },
+                tolerations: request.exact.tolerations.clone(),
+            }
+        };
+        Some(taken.map(allocation).collect())
+    }
+
+    /// Returns the positions of the taken devices, each with its request and the amounts that the
+    /// request consumes; `None`: too few devices are free, and nothing is taken.
+    fn take_all<'a>(
+        &mut self,
+        pending: &'a [PendingRequest],
+    ) -> Option<Vec<(usize, &'a PendingRequest, Amounts)>> {
         let mut after = self.clone();
         let mut taken = Vec::new();
         for part in pending {
@@ -127,28 +158,25 @@ impl NodeDevices {
                 if !self.can_take_all(part, &all) {
                     return None;
                 }
-                for position in &all {
-                    after.take(*position, &part.exact)?;
+                for position in all {
+                    taken.push((position, part, after.take(position, &part.exact)?));
                 }
-                taken.extend(all);
                 continue;
             }
             let most = match part.exact.count {
                 Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
                 Count::All => after.free_count(part),
             };
-            let mut own = Vec::new();
-            while own.len() < most {
-                // A request gets one share of a device at most.
-                let from = own.last().map_or(0, |last| last + 1);
+            let (mut own, mut from) = (0, 0);
+            while own < most {
                 let next = after.positions_for(part).find(|i| *i >= from)?;
-                after.take(next, &part.exact)?;
-                own.push(next);
+                taken.push((next, part, after.take(next, &part.exact)?));
+                // A request gets one share of a device at most.
+                (own, from) = (own + 1, next + 1);
             }
-            if own.is_empty() {
+            if own == 0 {
                 return None;
             }
-            taken.extend(own);
         }
         *self = after;
         Some(taken)

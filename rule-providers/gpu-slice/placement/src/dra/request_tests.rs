@@ -212,3 +212,37 @@ fn of_resource_finds_the_class_of_an_extended_resource() {
         .unwrap();
     assert_eq!(taken.len(), 2);
 }
+
+/// An allocation has what a claim of the API has, and ties the claim to the nodes of its devices.
+#[test]
+fn allocations_hold_what_the_requests_take() {
+    // The whole card comes first, and then the halves of the shared one.
+    let mut store = with_classes(pools([shared("n", 1, 80), whole("n", 1)]));
+    let mut half = claim("any", &[], Count::Exact(1));
+    half.requests[0][0].capacity.insert("memory".into(), 40_000);
+    let allocated = |store: &DeviceStore, claim: &Claim| {
+        let mut devices = store.node_devices(&node("n"));
+        let allocated = devices.allocate(&pending_requests(store, [claim]))?;
+        let nodes = devices.nodes_of(&allocated, &node("n"));
+        Some((allocated, nodes))
+    };
+    for (name, consumed) in [("a", None), ("b", Some(&40_000)), ("c", Some(&40_000))] {
+        let (held, nodes) = allocated(&store, &half).unwrap();
+        assert_eq!(held.len(), 1);
+        assert_eq!(held[0].share.is_some(), consumed.is_some(), "{name}");
+        assert_eq!(held[0].consumed.get("memory"), consumed, "{name}");
+        let terms = nodes.unwrap();
+        assert!(terms[0].matches(&node("n")) && !terms[0].matches(&node("m")));
+        store.put_claim(Claim {
+            name: name.into(),
+            allocated: Some(held),
+            nodes: Some(terms),
+            ..half.clone()
+        });
+    }
+    assert_eq!(allocated(&store, &half), None);
+    let mut everywhere = shared("n", 1, 80);
+    everywhere.access = Access::All;
+    let store = with_classes(pools([everywhere]));
+    assert_eq!(allocated(&store, &half).unwrap().1, None);
+}

@@ -82,6 +82,13 @@ impl DeviceStore {
         }
     }
 
+    /// Adds or replaces a claim.
+    pub fn put_claim(&mut self, claim: Claim) {
+        let mut claims = std::mem::take(&mut self.claims);
+        claims.insert(key(&claim.namespace, &claim.name).into(), claim);
+        self.reset_claims(claims.into_values());
+    }
+
     /// Replaces all claims, but no slices.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         let list = list.into_iter();

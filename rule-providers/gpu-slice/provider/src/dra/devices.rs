@@ -63,6 +63,30 @@ impl Devices {
         self.nodes.clear();
     }
 
+    /// Allocates the pod's claims on the node, as kube-scheduler likely does.
+    pub(crate) fn allocate(&mut self, snapshot: &Snapshot, pod: &Pod, node: &str) {
+        let Some(node) = snapshot.node(node) else {
+            return;
+        };
+        let mut devices = free_devices(&self.pools, node, snapshot.pods_on(&node.name));
+        let claims = self.pools.claims_of(&pod.uid, &pod.namespace, pod.claims());
+        let open = claims.into_iter().filter(|c| c.allocated.is_none());
+        let allocated = open.map(|claim| {
+            let pending = pending_requests(&self.pools, [claim]);
+            let allocated = devices.allocate(&pending)?;
+            Some(Claim {
+                nodes: devices.nodes_of(&allocated, node),
+                allocated: Some(allocated),
+                ..claim.clone()
+            })
+        });
+        let allocated: Option<Vec<Claim>> = allocated.collect();
+        for claim in allocated.into_iter().flatten() {
+            self.pools.put_claim(claim);
+            self.nodes.clear();
+        }
+    }
+
     pub(crate) fn set_classes(&mut self, list: Vec<Class>) {
         self.pools.reset_classes(list);
         self.nodes.clear();

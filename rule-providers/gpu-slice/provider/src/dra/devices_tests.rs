@@ -245,6 +245,29 @@ async fn allocated_claims_tie_their_pods_to_nodes() {
 }
 
 #[tokio::test]
+async fn allocated_claims_of_a_plan_are_taken_and_shared() {
+    let provider = provider();
+    provider.set_claims(vec![claim("one", None), claim("two", None)]);
+    let pod = |uid: &str, claim: &str| model::Pod {
+        namespace: "ml".into(),
+        name: uid.into(),
+        uid: uid.into(),
+        placement: Some(Box::new(model::NodeConstraints {
+            claims: vec![claim.into()],
+            ..model::NodeConstraints::default()
+        })),
+        ..model::Pod::default()
+    };
+    // The node has no devices, so the claim stays as it is.
+    provider.allocate_claims(&pod("a", "one"), "none");
+    assert_eq!(usable(&provider, &["one"]).await, ["has"]);
+    provider.allocate_claims(&pod("a", "one"), "has");
+    assert_eq!(usable(&provider, &["two"]).await, [""; 0]);
+    // A second pod of the claim has the same device.
+    assert_eq!(usable(&provider, &["one"]).await, ["has"]);
+}
+
+#[tokio::test]
 async fn gpus_of_plugins_do_not_replace_devices_of_claims() {
     let provider = serving(Some(GPU));
     provider.set_claims(vec![claim("named", None)]);
