@@ -2,6 +2,7 @@
 //! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
 pub(crate) mod builtin;
+mod claims;
 mod extender;
 mod not_considered;
 mod reserve;
@@ -109,6 +110,7 @@ impl LocalScheduler {
         gpu: GpuConfig,
     ) -> Result<Self> {
         let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
+        let items = &*claims::of_templates(items);
         let builtins = Builtins::start(items, &store, &trusted, gpu, &mut tasks).await?;
 
         manifest_files::implied_namespaces(items).for_each(|o| store.apply(o));
@@ -226,14 +228,13 @@ impl LocalScheduler {
         pod: &mut Pod,
         choose: impl FnOnce(&[(String, i64)]) -> Option<String>,
     ) -> Result<Placement> {
+        pod.metadata.uid = Some(claims::uid(pod));
         let meta = &mut pod.metadata;
         let namespace = meta
             .namespace
             .get_or_insert_with(|| "default".into())
             .clone();
         let name = meta.name.clone().unwrap_or_default();
-        meta.uid
-            .get_or_insert_with(|| format!("{namespace}/{name}"));
         let refused = refusal(pod).map(str::to_owned);
         let gates = match &refused {
             Some(_) => Vec::new(),
@@ -284,6 +285,7 @@ impl LocalScheduler {
         };
         if let Some(node) = &node {
             let reserved = self.reserve(&known, node).await?;
+            self.gpu_slice().allocate_claims(&known, node);
             let annotations = pod.metadata.annotations.get_or_insert_default();
             annotations.extend(reserved);
             let mut bound = convert::pod(pod);

@@ -128,6 +128,10 @@ fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
         lines(&[class], &[card]),
         ["pod shop/p0 goes to a1", devices]
     );
+    let claiming = json!({"containers": [], "resourceClaims": [
+        {"name": "gpu", "resourceClaimTemplateName": "absent"}]});
+    let unknown = "not considered: resourceClaims, resourceClaims (ResourceClaimTemplate absent is not known)";
+    assert_eq!(lines(&[], &[claiming]), ["pod shop/p0 goes to a1", unknown]);
     let out = plan(&[], &specs, &["--strict"]);
     assert_eq!(out.status.code(), Some(2));
     let error = String::from_utf8(out.stderr).unwrap();

@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::{Affinity, Pod, PodSpec};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, volumes::PodVolumes};
 
+use super::claims::namespace_and_name;
+
 /// The schedulers whose part is played here, the second by Tautline's manifests.
 const SCHEDULERS: [&str; 2] = [DEFAULT_SCHEDULER, "tautline-scheduler"];
 
@@ -15,6 +17,8 @@ pub(super) struct UnreadKinds {
     /// The RuntimeClasses, by which new pods have been completed.
     runtime_classes: HashSet<String>,
     csi_nodes: bool,
+    /// The templates of claims by namespace and name, from which the pods' claims have been made.
+    claim_templates: HashSet<(String, String)>,
 }
 
 impl UnreadKinds {
@@ -27,6 +31,11 @@ impl UnreadKinds {
                     found.runtime_classes.insert(name.to_owned());
                 }
                 Item::Other(name) => found.csi_nodes |= name.starts_with("CSINode/"),
+                Item::ResourceClaimTemplate(template) => {
+                    found
+                        .claim_templates
+                        .insert(namespace_and_name(&template.metadata));
+                }
                 _ => {}
             }
         }
@@ -80,6 +89,7 @@ pub(super) fn fields(
             found.push(format!("{resource} (devices of a DeviceClass)"));
         }
     }
+    found.extend(unknown_templates(pod, unread));
     if spec.scheduling_group.is_some() {
         found.push("schedulingGroup".to_owned());
     }
@@ -167,6 +177,24 @@ fn has_lower_priority(snapshot: &Snapshot, priority: i32) -> bool {
     };
     let mut bound = snapshot.pods().filter(|p| p.node.is_some() && !p.finished);
     bound.any(|pod| is_lower(pod))
+}
+
+/// Returns the templates of claims that are not among the manifests; the pod waits for the claims.
+fn unknown_templates(pod: &Pod, unread: &UnreadKinds) -> Vec<String> {
+    let (namespace, _) = namespace_and_name(&pod.metadata);
+    let created = pod.status.iter().flat_map(|s| &s.resource_claim_statuses);
+    let created: HashSet<&str> = created.flatten().map(|status| &*status.name).collect();
+    let claims = pod.spec.iter().flat_map(|s| &s.resource_claims).flatten();
+    let open = claims.filter(|claim| !created.contains(&*claim.name));
+    let templates = open.filter_map(|claim| claim.resource_claim_template_name.clone());
+    let unknown = templates.filter(|name| {
+        !unread
+            .claim_templates
+            .contains(&(namespace.clone(), name.clone()))
+    });
+    unknown
+        .map(|name| format!("resourceClaims (ResourceClaimTemplate {name} is not known)"))
+        .collect()
 }
 
 /// Returns the claims whose volume or storage class is not known.

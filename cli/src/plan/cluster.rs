@@ -4,7 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
-    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+    resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
     storage::v1::StorageClass,
 };
 use kube::{Client, api::ListParams};
@@ -35,6 +35,7 @@ pub(super) async fn read(c: &Client) -> Result<(Vec<Item>, Vec<String>)> {
         items_if_known::<DeviceClass>(c, all(), Item::DeviceClass).await,
         items_if_known::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
         items_if_known::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
+        items_if_known::<ResourceClaimTemplate>(c, all(), Item::ResourceClaimTemplate).await,
         items_if_known::<CostProvider>(c, all(), Item::CostProvider).await,
         items_if_known::<RuleProvider>(c, all(), Item::RuleProvider).await,
     ];

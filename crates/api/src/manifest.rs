@@ -22,7 +22,7 @@ use std::fmt;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service},
     discovery::v1::EndpointSlice,
-    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
+    resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice},
     storage::v1::StorageClass,
 };
 use serde_json::Value;
@@ -50,6 +50,7 @@ pub enum Item {
     DeviceClass(Box<DeviceClass>),
     ResourceSlice(Box<ResourceSlice>),
     ResourceClaim(Box<ResourceClaim>),
+    ResourceClaimTemplate(Box<ResourceClaimTemplate>),
     Service(Box<Service>),
     EndpointSlice(Box<EndpointSlice>),
     ConfigMap(Box<ConfigMap>),

@@ -394,6 +394,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, ObjectError> {
         Item::ConfigMap(_)
         | Item::ResourceSlice(_)
         | Item::ResourceClaim(_)
+        | Item::ResourceClaimTemplate(_)
         | Item::CostProvider(_)
         | Item::RuleProvider(_)
         | Item::Storage(_)

@@ -27,6 +27,7 @@ fn fields_of(pod: &Pod, index: &Index, answer: &Answer<'_>) -> Vec<String> {
     let unread = UnreadKinds {
         runtime_classes: ["gvisor".to_owned()].into(),
         csi_nodes: false,
+        ..UnreadKinds::default()
     };
     fields(pod, &index.snapshot(), &unread, answer)
 }

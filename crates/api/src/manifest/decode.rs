@@ -73,6 +73,9 @@ pub(super) fn item(
         ("resource.k8s.io/v1", "DeviceClass") => Item::DeviceClass(decoder.decode()?),
         ("resource.k8s.io/v1", "ResourceSlice") => Item::ResourceSlice(decoder.decode()?),
         ("resource.k8s.io/v1", "ResourceClaim") => Item::ResourceClaim(decoder.decode()?),
+        ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
+            Item::ResourceClaimTemplate(decoder.decode()?)
+        }
         ("v1", "Service") => decoder.decode_ours(Item::Service)?,
         ("v1", "ConfigMap") => decoder.decode_ours(Item::ConfigMap)?,
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),

@@ -36,6 +36,7 @@ fn identity(item: &Item) -> Option<(&str, &str, &str)> {
         Item::DeviceClass(o) => return Some(("DeviceClass", "", o.metadata.name.as_deref()?)),
         Item::ResourceSlice(o) => return Some(("ResourceSlice", "", o.metadata.name.as_deref()?)),
         Item::ResourceClaim(o) => ("ResourceClaim", &o.metadata),
+        Item::ResourceClaimTemplate(o) => ("ResourceClaimTemplate", &o.metadata),
         Item::Service(o) => ("Service", &o.metadata),
         Item::EndpointSlice(o) => ("EndpointSlice", &o.metadata),
         Item::ConfigMap(o) => ("ConfigMap", &o.metadata),

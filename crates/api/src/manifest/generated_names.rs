@@ -31,6 +31,7 @@ fn metadata(item: &mut Item) -> Option<&mut Metadata> {
         Item::DeviceClass(o) => &mut o.metadata,
         Item::ResourceSlice(o) => &mut o.metadata,
         Item::ResourceClaim(o) => &mut o.metadata,
+        Item::ResourceClaimTemplate(o) => &mut o.metadata,
         Item::Service(o) => &mut o.metadata,
         Item::EndpointSlice(o) => &mut o.metadata,
         Item::ConfigMap(o) => &mut o.metadata,
