@@ -126,7 +126,8 @@ impl LocalScheduler {
                     services.push(service.clone());
                     store.apply(Object::Service(service));
                 }
-                (Item::Pod(api), Some(Object::Pod(pod))) => {
+                (Item::Pod(api), Some(Object::Pod(mut pod))) => {
+                    pod.uid = claims::uid(api).into();
                     if pod.waits_for_node() {
                         pending.push((**api).clone());
                     }
@@ -146,7 +147,7 @@ impl LocalScheduler {
             ..ClientConfig::default()
         };
         let extender = Extender::start(&store, providers, 2 * CALL_DEADLINE, tasks).await?;
-        Ok(Self {
+        let local = Self {
             store,
             extender,
             pending,
@@ -154,7 +155,13 @@ impl LocalScheduler {
             builtins,
             services,
             unread: UnreadKinds::new(items),
-        })
+        };
+        for pod in local.store.snapshot().pods().filter(|pod| !pod.finished) {
+            if let Some(node) = &pod.node {
+                local.allocate_claims(pod, node);
+            }
+        }
+        Ok(local)
     }
 
     /// Returns the objects of the manifests, with the pods that have been placed.
@@ -285,7 +292,6 @@ impl LocalScheduler {
         };
         if let Some(node) = &node {
             let reserved = self.reserve(&known, node).await?;
-            self.gpu_slice().allocate_claims(&known, node);
             let annotations = pod.metadata.annotations.get_or_insert_default();
             annotations.extend(reserved);
             let mut bound = convert::pod(pod);

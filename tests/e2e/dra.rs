@@ -75,7 +75,7 @@ async fn expected(world: &World, claim: &str, node: &str) -> Option<Vec<String>>
     assert_eq!(claims.len(), 1);
     let requests = pending_requests(&pools, claims);
     let mut free = free(world, node).await;
-    let taken = free.take_likely(&requests)?;
+    let taken = free.take_likely(&requests).ok()?;
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
     Some(taken.iter().map(name).collect())
 }
@@ -179,9 +179,6 @@ async fn model_follows_shares_taints_and_claim_templates() {
         .unwrap();
     assert_eq!(expected(&world, "d", "n1").await, None);
     assert_eq!(milli(&world, "n1").await, [0]);
-    let pools = read(&world).await;
-    let requests = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
-    assert!(!free(&world, "n1").await.is_available(0, &requests[0].exact));
     devices::pod_of_claim(&client, "d", "gpu").await.unwrap();
     devices::unschedulable(&client, "d", async || world.state()).await;
     // Healthy again, with a new generation of the pool, it goes to the pod.

@@ -49,7 +49,17 @@ impl LocalScheduler {
                 annotations.extend(reserved.annotations);
             }
         }
+        self.allocate_claims(pod, node);
         Ok(annotations)
+    }
+
+    /// Allocates devices for the claims and extended resources of a pod that has none yet.
+    pub(super) fn allocate_claims(&self, pod: &Pod, node: &str) {
+        let question = PlanningQuestion::for_pod(pod, NodeSet::default());
+        let reference = Reference::pod(&pod.namespace, &pod.name);
+        let workload = workload(&question);
+        let gpu = &self.builtins.gpu_provider;
+        gpu.allocate_claims(&reference, &workload, node);
     }
 }
 

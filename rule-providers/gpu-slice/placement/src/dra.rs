@@ -13,7 +13,9 @@ pub use model::{
 };
 pub use node::{NodeDevice, NodeDevices};
 pub use pool::PoolError;
-pub use request::{PendingRequest, pending_requests};
+pub use request::{PendingRequest, pending_requests, requests};
+pub use search::DeviceShortage;
+pub use selector::is_readable;
 pub use store::{DeviceFault, DeviceStore};
 
 mod cards;
@@ -21,6 +23,7 @@ mod model;
 mod node;
 mod pool;
 mod request;
+mod search;
 mod selector;
 mod store;
 

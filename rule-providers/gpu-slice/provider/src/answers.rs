@@ -1,6 +1,6 @@
 //! Computes the answers to EndpointCost and Evaluate.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use tautline_core::Snapshot;
 use tautline_sdk::{
@@ -87,8 +87,8 @@ struct Question {
     extended: Option<ExtendedResources>,
     /// True if the pod names claims. A claim that is not known yet may appear at any time.
     names_claims: bool,
-    /// True if the pod has a node.
-    is_bound: bool,
+    /// The pod's node; `None`: it has none.
+    bound_to: Option<Arc<str>>,
     holdings: PodHoldings,
 }
 
@@ -117,7 +117,7 @@ impl Question {
             claims,
             extended,
             names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
-            is_bound: pod.is_some_and(|pod| pod.node.is_some()),
+            bound_to: pod.and_then(|pod| pod.node.clone()),
             holdings: PodHoldings::new(state, uid, pod, now),
         })
     }
@@ -154,15 +154,21 @@ impl Question {
         let models = &self.request.models;
         let node = snapshot.node(name);
         let claims = self.claims.as_ref();
-        let is_reached = |claims: &PodClaims| node.is_none_or(|node| claims.reach(node));
-        // A pod with a node has its devices there, and gets others elsewhere.
-        if !self.is_bound && !claims.is_none_or(is_reached) {
+        let is_here = self.bound_to.as_deref() == Some(name);
+        let is_replaced = self.bound_to.is_some() && !is_here;
+        let reach = |claims: &PodClaims| node.is_none_or(|node| claims.reach(node, is_replaced));
+        if !claims.is_none_or(reach) {
             let detail = "a claim of the pod has devices of other nodes";
             return Fit::Unusable(Unfit::new(0, "NoSuchGpu", detail));
         }
         let extended = self.extended.as_ref().zip(node);
         let mut pending = claims.map_or_else(Vec::new, |claims| claims.pending.clone());
-        pending.extend(extended.into_iter().flat_map(|(e, node)| e.pending(node)));
+        if is_replaced {
+            // A pod in this one's place has claims of its own.
+            pending.extend(claims.iter().flat_map(|claims| claims.own.clone()));
+        }
+        let missing = extended.filter(|_| !is_here).into_iter();
+        pending.extend(missing.flat_map(|(e, node)| e.pending(node)));
         if let Some((extended, _)) = extended.filter(|(e, node)| e.are_for(node)) {
             return match &extended.too_few {
                 Some(unfit) => Fit::Unusable(unfit.clone()),

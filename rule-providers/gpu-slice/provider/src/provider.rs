@@ -9,7 +9,6 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::{family::Family, gauge::Gauge};
-use tautline_core::model::Pod;
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
 use tautline_runtime::{
     cluster_store::ClusterStore,
@@ -17,7 +16,7 @@ use tautline_runtime::{
 };
 use tautline_sdk::{
     AdminPage, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, InFlightPod,
-    ProviderError, RuleProvider,
+    ProviderError, Reference, RuleProvider, Workload,
 };
 use tokio::sync::watch;
 
@@ -109,12 +108,14 @@ impl GpuSlice {
         self.claims.send_replace(());
     }
 
-    /// Allocates the claims of a pod on a node, as kube-scheduler likely does. For plans, in which
-    /// no kube-scheduler writes claims. Claims stay as they are if the devices are uncertain.
-    pub fn allocate_claims(&self, pod: &Pod, node: &str) {
+    /// Allocates the claims of a pod on a node, and devices for its extended resources, as
+    /// kube-scheduler likely does. For plans, in which no kube-scheduler writes claims. Nothing is
+    /// allocated if the node lacks devices.
+    pub fn allocate_claims(&self, pod: &Reference, workload: &Workload, node: &str) {
         let snapshot = self.store.snapshot();
-        let mut state = self.state.lock();
-        state.devices.allocate(&snapshot, pod, node);
+        if let Some(node) = snapshot.node(node) {
+            self.state.lock().devices.allocate(node, pod, workload);
+        }
     }
 
     /// Replaces the DeviceClasses.

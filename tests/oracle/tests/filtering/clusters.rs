@@ -246,7 +246,7 @@ fn pod(rng: &mut Rng, name: &str, pending: bool) -> Value {
         // At least the containers' sum, as validation demands. Limits alone become the requests.
         spec["resources"] = json!({"limits": {"cpu": "4", "memory": "6Gi"}});
         if rng.bool() {
-            spec["resources"]["requests"] = json!({"cpu": "3500m", "memory": "3Gi"});
+            spec["resources"]["requests"] = json!({"cpu": "3500m", "memory": "4Gi"});
         }
     }
     if pending {

@@ -72,25 +72,24 @@ impl NodeDevices {
     /// Returns the nodes that can reach the allocated devices, of which `node` is one, as terms;
     /// `None`: any node.
     pub fn nodes_of(&self, allocated: &[Allocation], node: &Node) -> Option<Vec<AffinityTerm>> {
-        let mut is_tied = false;
-        for allocation in allocated {
-            let offered = self.devices.iter().find(|o| o.id == allocation.device)?;
-            let access = match &offered.slice.access {
+        let access = |allocation: &Allocation| {
+            let mut devices = self.devices.iter();
+            let offered = devices.find(|offered| offered.id == allocation.device)?;
+            match &offered.slice.access {
                 Access::PerDevice => offered.device().access.as_ref(),
                 of_slice => Some(of_slice),
-            };
-            match access {
-                Some(Access::Nodes(terms)) if allocated.len() == 1 => return Some(terms.clone()),
-                Some(Access::All) => {}
-                _ => is_tied = true,
             }
-        }
-        is_tied.then(|| {
-            vec![AffinityTerm {
+        };
+        let is_tied = |access: &&Access| !matches!(access, Access::All);
+        let mut tied = allocated.iter().filter_map(access).filter(is_tied);
+        let first = tied.next()?;
+        match first {
+            Access::Nodes(terms) if tied.all(|other| other == first) => Some(terms.clone()),
+            _ => Some(vec![AffinityTerm {
                 names: vec![(true, vec![node.name.to_string()])],
                 ..AffinityTerm::default()
-            }]
-        })
+            }]),
+        }
     }
 
     pub(super) fn counters(&self, device: &NodeDevice) -> &PoolCounters {
@@ -99,7 +98,7 @@ impl NodeDevices {
 
     /// Returns whether the device is available to the request, whose selectors do not count: no claim
     /// has it, its taints are tolerated, and enough of its capacities and counters is left.
-    pub fn is_available(&self, position: usize, request: &ExactRequest) -> bool {
+    pub(super) fn is_available(&self, position: usize, request: &ExactRequest) -> bool {
         self.consumption(position, request).is_some()
     }
 

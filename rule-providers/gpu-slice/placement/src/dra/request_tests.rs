@@ -1,5 +1,6 @@
 use super::*;
 use crate::dra::{
+    DeviceShortage, NodeDevices,
     fixtures::{node, partitioned, pools, shared, whole},
     model::{Access, Class, Slice},
 };
@@ -43,7 +44,14 @@ fn with_classes(mut pools: DeviceStore) -> DeviceStore {
 
 fn taken(pools: &DeviceStore, claims: &[&Claim]) -> Option<Vec<String>> {
     let mut free = pools.node_devices(&node("n"));
-    let taken = free.take_likely(&pending_requests(pools, claims.iter().copied()))?;
+    let pending = pending_requests(pools, claims.iter().copied());
+    let taken = match free.take_likely(&pending) {
+        Ok(taken) => taken,
+        Err(shortage) => {
+            assert_eq!(shortage, DeviceShortage::Certain);
+            return None;
+        }
+    };
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
     Some(taken.iter().map(name).collect())
 }
@@ -54,8 +62,6 @@ fn take_likely_gives_whole_cards_by_class() {
     let two = claim("gpu", &[], Count::Exact(2));
     let pending = pending_requests(&pools, [&two]);
     assert_eq!(pending[0].count(), 2);
-    let free = pools.node_devices(&node("n"));
-    assert_eq!(free.free_count(&pending[0]), 3);
     assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
     assert_eq!(taken(&pools, &[&two, &two]), None);
     let all = claim("gpu", &[], Count::All);
@@ -67,14 +73,90 @@ fn take_likely_follows_mig_profiles() {
     let pools = with_classes(pools(partitioned("n", 1)));
     let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
     let one = claim("mig", &[profile], Count::Exact(1));
-    let pending = pending_requests(&pools, [&one]);
-    let part = &pending[0];
-    let free = pools.node_devices(&node("n"));
-    assert_eq!(free.free_count(part), 2);
     // The scheduler takes the first published device, here the place at 0.
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0-mig-3g40gb-0"]);
     assert_eq!(taken(&pools, &[&one, &one]).unwrap().len(), 2);
     assert_eq!(taken(&pools, &[&one, &one, &one]), None);
+}
+
+/// The devices of a node with three cards of different architectures.
+fn three_cards() -> DeviceStore {
+    let mut slice = whole("n", 3);
+    for (device, architecture) in slice.devices.iter_mut().zip(["Hopper", "Ampere", "Ada"]) {
+        let attributes = &mut device.attributes;
+        attributes.insert("architecture".into(), architecture.into());
+    }
+    with_classes(pools([slice]))
+}
+
+fn of_architecture(name: &str) -> String {
+    format!("device.attributes['gpu.nvidia.com'].architecture == '{name}'")
+}
+
+#[test]
+fn an_earlier_request_leaves_what_a_later_one_needs() {
+    let pools = three_cards();
+    let any = claim("gpu", &[], Count::Exact(1));
+    let two = claim("gpu", &[], Count::Exact(2));
+    let hopper = claim("gpu", &[&of_architecture("Hopper")], Count::Exact(1));
+    let ampere = claim("gpu", &[&of_architecture("Ampere")], Count::Exact(1));
+    assert_eq!(taken(&pools, &[&any, &hopper]).unwrap(), ["gpu-1", "gpu-0"]);
+    assert_eq!(
+        taken(&pools, &[&two, &ampere]).unwrap(),
+        ["gpu-0", "gpu-2", "gpu-1"]
+    );
+    assert_eq!(taken(&pools, &[&two, &two]), None);
+    assert_eq!(taken(&pools, &[&hopper, &hopper]), None);
+    // A failed search gives all devices back.
+    let mut free = pools.node_devices(&node("n"));
+    let before = format!("{free:?}");
+    assert!(
+        free.take_likely(&pending_requests(&pools, [&two, &two]))
+            .is_err()
+    );
+    assert_eq!(format!("{free:?}"), before);
+}
+
+#[test]
+fn alternatives_are_tried_in_their_order() {
+    let pools = three_cards();
+    let alternative =
+        |count, selectors: &[&str]| claim("gpu", selectors, count).requests[0][0].clone();
+    let mut either = claim("gpu", &[], Count::Exact(1));
+    let hopper = of_architecture("Hopper");
+    either.requests[0] = vec![
+        alternative(Count::Exact(1), &[&hopper]),
+        alternative(Count::Exact(2), &[]),
+    ];
+    assert_eq!(taken(&pools, &[&either]).unwrap(), ["gpu-0"]);
+    let second = taken(&pools, &[&either, &either]).unwrap();
+    assert_eq!(second, ["gpu-0", "gpu-1", "gpu-2"]);
+    assert_eq!(taken(&pools, &[&either, &either, &either]), None);
+}
+
+#[test]
+fn searches_end_although_there_are_too_many_choices() {
+    let devices = |pools: &DeviceStore| -> NodeDevices { pools.node_devices(&node("n")) };
+    let pools = with_classes(pools([whole("n", 40)]));
+    let ten = |key: &str| {
+        let mut ten = claim("gpu", &[], Count::Exact(10));
+        let toleration = tautline_core::model::Toleration {
+            key: Some(key.into()),
+            ..Default::default()
+        };
+        ten.requests[0][0].tolerations.push(toleration);
+        ten
+    };
+    let different = ["a", "b", "c", "d", "e"].map(ten);
+    let found = devices(&pools).take_likely(&pending_requests(&pools, &different));
+    assert_eq!(found, Err(DeviceShortage::Uncertain));
+    // Of equal requests the number tells.
+    assert_eq!(taken(&pools, &[&different[0]; 5]), None);
+    assert_eq!(taken(&pools, &[&different[0]; 4]).unwrap().len(), 40);
+    // A request gets 32 devices at most.
+    for count in [Count::Exact(33), Count::All] {
+        assert_eq!(taken(&pools, &[&claim("gpu", &[], count)]), None);
+    }
 }
 
 #[test]
@@ -97,7 +179,8 @@ fn matches_ignores_unreadable_selectors() {
 fn unknown_class_matches_no_device() {
     let pools = with_classes(pools([whole("n", 1)]));
     let one = claim("nobody", &[], Count::Exact(1));
-    assert!(pending_requests(&pools, [&one])[0].unknown_class);
+    let pending = pending_requests(&pools, [&one]);
+    assert_eq!(pending[0].unknown_class(), Some("nobody"));
     assert_eq!(taken(&pools, &[&one]), None);
 }
 
@@ -118,10 +201,9 @@ fn all_devices_are_taken_together_or_not_at_all() {
     let mut slice = whole("n", 2);
     let all = claim("gpu", &[], Count::All);
     let lacks = |pools: &DeviceStore, claim: &Claim| {
-        let free = pools.node_devices(&node("n"));
-        let lacks = free.lacks(&pending_requests(pools, [claim])[0]);
-        assert!(!lacks || taken(pools, &[claim]).is_none());
-        lacks
+        let mut free = pools.node_devices(&node("n"));
+        let taken = free.take_likely(&pending_requests(pools, [claim]));
+        taken == Err(DeviceShortage::Certain)
     };
     let mut store = with_classes(pools([slice.clone()]));
     assert!(!lacks(&store, &all));
@@ -182,10 +264,8 @@ fn pending_requests_skip_allocated_claims() {
         ..ExactRequest::default()
     });
     let pending = pending_requests(&pools, [&either]);
-    assert_eq!(
-        (&*pending[0].exact.class, pending[0].alternatives),
-        ("gpu", 2)
-    );
+    let classes = pending[0].alternatives.iter().map(|a| &*a.exact.class);
+    assert_eq!(classes.collect::<Vec<_>>(), ["gpu", "mig"]);
 }
 
 #[test]
@@ -222,7 +302,8 @@ fn allocations_hold_what_the_requests_take() {
     half.requests[0][0].capacity.insert("memory".into(), 40_000);
     let allocated = |store: &DeviceStore, claim: &Claim| {
         let mut devices = store.node_devices(&node("n"));
-        let allocated = devices.allocate(&pending_requests(store, [claim]))?;
+        let allocated = devices.allocate(&pending_requests(store, [claim])).ok()?;
+        let allocated = allocated.concat();
         let nodes = devices.nodes_of(&allocated, &node("n"));
         Some((allocated, nodes))
     };

@@ -18,6 +18,11 @@ pub(super) struct Conditions {
     pub(super) are_complete: bool,
 }
 
+/// Returns whether a CEL expression of a selector is read in full.
+pub fn is_readable(expression: &str) -> bool {
+    Conditions::read([expression]).are_complete
+}
+
 impl Conditions {
     pub(super) fn read<'a>(selectors: impl IntoIterator<Item = &'a str>) -> Self {
         let mut read = Self {

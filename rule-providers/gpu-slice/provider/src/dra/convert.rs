@@ -195,13 +195,22 @@ fn request(request: &DeviceRequest) -> Result<Vec<ExactRequest>, ConvertError> {
         tolerations: r.tolerations,
     });
     let all = request.exactly.iter().cloned().chain(alternatives);
-    all.map(|r| exact(&r)).collect()
+    let all: Vec<_> = all.map(|r| exact(&r)).collect::<Result<_, _>>()?;
+    if all.is_empty() {
+        let what = format!(
+            "request {:?} has none; write exactly or firstAvailable",
+            request.name
+        );
+        return Err(error("spec.devices.requests", what));
+    }
+    Ok(all)
 }
 
 fn exact(request: &ExactDeviceRequest) -> Result<ExactRequest, ConvertError> {
     let count = match request.allocation_mode.as_deref() {
         None | Some("" | "ExactCount") => {
-            let count = request.count.unwrap_or(1);
+            // The API server replaces 0 by its default.
+            let count = request.count.filter(|count| *count != 0).unwrap_or(1);
             Count::Exact(u32::try_from(count).unwrap_or(u32::MAX))
         }
         Some("All") => Count::All,
@@ -210,6 +219,10 @@ fn exact(request: &ExactDeviceRequest) -> Result<ExactRequest, ConvertError> {
             return Err(error("allocationMode", what));
         }
     };
+    if request.device_class_name.is_empty() {
+        let what = "is empty; name a DeviceClass";
+        return Err(error("deviceClassName", what));
+    }
     let capacity = request.capacity.iter().flat_map(|c| &c.requests).flatten();
     Ok(ExactRequest {
         class: request.device_class_name.as_str().into(),

@@ -9,12 +9,14 @@ use tautline_core::{
 use tautline_gpu_placement::{
     CARD_MILLI,
     dra::{
-        Claim, Class, DeviceCard, DeviceStore, NodeDevices, PendingRequest, Slice, pending_requests,
+        Claim, Class, DeviceCard, DeviceShortage, DeviceStore, NodeDevices, PendingRequest, Slice,
+        pending_requests, requests,
     },
     shape::is_model,
 };
-use tautline_sdk::{CostRequest, Evaluation};
+use tautline_sdk::{CostRequest, Evaluation, Reference, Workload};
 
+use super::extended;
 use crate::{
     cluster_inventory::ClusterInventory,
     fit::{Fit, Unfit},
@@ -29,14 +31,22 @@ const UNCERTAIN_DEVICES_COST: i64 = 1 << 33;
 pub(crate) struct PodClaims {
     /// The requests of the claims that are not allocated yet.
     pub(crate) pending: Vec<PendingRequest>,
-    /// The nodes of each claim that is allocated to some nodes only: one of its terms must match.
+    /// The requests of the allocated claims that are made for the pod alone: a pod in its place has
+    /// new ones.
+    pub(crate) own: Vec<PendingRequest>,
+    /// The nodes of `own`.
+    own_nodes: Vec<Vec<AffinityTerm>>,
+    /// The nodes of each other claim that is allocated to some nodes only: one of its terms must
+    /// match.
     nodes: Vec<Vec<AffinityTerm>>,
 }
 
 impl PodClaims {
-    /// Returns whether the node has the devices of all claims that are allocated.
-    pub(crate) fn reach(&self, node: &Node) -> bool {
-        let mut claims = self.nodes.iter();
+    /// Returns whether the node has the devices of the claims that are allocated; without those for
+    /// the pod alone, if a pod in its place is planned.
+    pub(crate) fn reach(&self, node: &Node, is_replaced: bool) -> bool {
+        let own = self.own_nodes.iter().filter(|_| !is_replaced);
+        let mut claims = self.nodes.iter().chain(own);
         claims.all(|terms| terms.iter().any(|term| term.matches(node)))
     }
 }
@@ -63,28 +73,46 @@ impl Devices {
         self.nodes.clear();
     }
 
-    /// Allocates the pod's claims on the node, as kube-scheduler likely does.
-    pub(crate) fn allocate(&mut self, snapshot: &Snapshot, pod: &Pod, node: &str) {
-        let Some(node) = snapshot.node(node) else {
+    /// Allocates the pod's claims on the node, and devices for its extended resources, as
+    /// kube-scheduler likely does.
+    pub(crate) fn allocate(&mut self, node: &Node, pod: &Reference, workload: &Workload) {
+        let mut devices = self.pools.node_devices(node);
+        let named = workload.resource_claims.iter().map(String::as_str);
+        let claims = self.pools.claims_of(&workload.uid, &pod.namespace, named);
+        let open = claims
+            .into_iter()
+            .filter(|c| c.allocated.is_none())
+            .cloned();
+        let mut open: Vec<(Claim, Vec<PendingRequest>)> = open
+            .map(|claim| {
+                let pending = pending_requests(&self.pools, [&claim]);
+                (claim, pending)
+            })
+            .collect();
+        let of_resources = extended::pending(self, workload, node);
+        if !of_resources.is_empty() {
+            let claim = Claim {
+                namespace: pod.namespace.as_str().into(),
+                name: format!("{}-extended-resources", pod.name).into(),
+                owner: Some(workload.uid.as_str().into()),
+                ..Claim::default()
+            };
+            open.push((claim, of_resources));
+        }
+        let pending: Vec<PendingRequest> = open.iter().flat_map(|(_, p)| p.clone()).collect();
+        let Ok(allocated) = devices.allocate(&pending) else {
             return;
         };
-        let mut devices = free_devices(&self.pools, node, snapshot.pods_on(&node.name));
-        let claims = self.pools.claims_of(&pod.uid, &pod.namespace, pod.claims());
-        let open = claims.into_iter().filter(|c| c.allocated.is_none());
-        let allocated = open.map(|claim| {
-            let pending = pending_requests(&self.pools, [claim]);
-            let allocated = devices.allocate(&pending)?;
-            Some(Claim {
+        let mut allocated = allocated.into_iter();
+        for (claim, pending) in open {
+            let allocated: Vec<_> = allocated.by_ref().take(pending.len()).flatten().collect();
+            self.pools.put_claim(Claim {
                 nodes: devices.nodes_of(&allocated, node),
                 allocated: Some(allocated),
-                ..claim.clone()
-            })
-        });
-        let allocated: Option<Vec<Claim>> = allocated.collect();
-        for claim in allocated.into_iter().flatten() {
-            self.pools.put_claim(claim);
-            self.nodes.clear();
+                ..claim
+            });
         }
+        self.nodes.clear();
     }
 
     pub(crate) fn set_classes(&mut self, list: Vec<Class>) {
@@ -108,10 +136,24 @@ impl Devices {
         let named = workload.resource_claims.iter().map(String::as_str);
         let namespace = &request.source.namespace;
         let claims = self.pools.claims_of(&workload.uid, namespace, named);
-        (!claims.is_empty()).then(|| PodClaims {
-            nodes: claims.iter().filter_map(|c| c.nodes.clone()).collect(),
-            pending: pending_requests(&self.pools, claims),
-        })
+        if claims.is_empty() {
+            return None;
+        }
+        let mut all = PodClaims {
+            pending: pending_requests(&self.pools, claims.iter().copied()),
+            ..PodClaims::default()
+        };
+        for claim in claims.into_iter().filter(|c| c.allocated.is_some()) {
+            let is_own = claim.owner.as_deref() == Some(&*workload.uid);
+            let nodes = if is_own {
+                all.own.extend(requests(&self.pools, claim));
+                &mut all.own_nodes
+            } else {
+                &mut all.nodes
+            };
+            nodes.extend(claim.nodes.clone());
+        }
+        Some(all)
     }
 
     /// Returns whether a class serves the resource on nodes that do not have it.
@@ -143,25 +185,17 @@ impl Devices {
         };
         let pools = &self.pools;
         let devices = self.nodes.entry(Arc::clone(&node.name));
-        let before = devices.or_insert_with(|| free_devices(pools, node, snapshot.pods_on(name)));
+        let before = devices.or_insert_with(|| pools.node_devices(node));
         if let Some(unfit) = wrong_model(before, models) {
             return Fit::Unusable(unfit);
         }
         let mut after = before.clone();
-        if after.take_likely(pending).is_none() {
-            // Only a request without alternatives that finds too few free devices is certain to
-            // fail.
-            let lacks = |p: &&PendingRequest| p.alternatives == 1 && before.lacks(p);
-            let Some(part) = pending.iter().find(lacks) else {
+        if let Err(shortage) = after.take_likely(pending) {
+            if shortage == DeviceShortage::Uncertain {
                 let detail = "the scheduler may find devices there".into();
                 return Fit::usable(UNCERTAIN_DEVICES_COST, 0, entry.position, detail, None);
-            };
-            let matching = before.devices().iter().filter(|d| part.matches(d));
-            return Fit::Unusable(if matching.count() >= part.count() as usize {
-                Unfit::busy("GpuBusy", "too few of the devices that it claims are free")
-            } else {
-                Unfit::new(0, "NoSuchGpu", "it has too few devices such as it claims")
-            });
+            }
+            return Fit::Unusable(lack(before, pending));
         }
         let (policy_cost, detail) = cost(before, &after);
         Fit::usable(policy_cost, 0, entry.position, detail, None)
@@ -184,23 +218,23 @@ impl Devices {
     }
 }
 
-/// Returns the node's free devices. Devices of claims are not free. Devices of pods whose extended
-/// resources have no claim yet are not free either: a plan places many pods before kube-scheduler
-/// writes any claim.
-fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevices {
-    let mut devices = pools.node_devices(node);
-    for pod in pods {
-        let request = |(resource, milli): (&str, i64)| {
-            let units = u32::try_from(milli / 1000).ok()?;
-            let lacking = units > 0 && node.allocatable.milli(resource) == 0;
-            lacking.then(|| PendingRequest::of_resource(pools, resource, units))?
-        };
-        let pending: Vec<_> = pod.requests.iter().filter_map(request).collect();
-        if !pending.is_empty() && pools.claims_of(&pod.uid, &pod.namespace, []).is_empty() {
-            devices.take_likely(&pending);
-        }
+/// Returns the reason why a node does not have the devices that a pod claims.
+fn lack(devices: &NodeDevices, pending: &[PendingRequest]) -> Unfit {
+    if let Some(class) = pending.iter().find_map(PendingRequest::unknown_class) {
+        return Unfit::new(
+            0,
+            "NoSuchGpu",
+            format!("DeviceClass {class} does not exist"),
+        );
     }
-    devices
+    let has_too_few = |part: &PendingRequest| {
+        let matching = devices.devices().iter().filter(|d| part.matches(d));
+        matching.count() < part.count() as usize
+    };
+    if pending.iter().any(has_too_few) {
+        return Unfit::new(0, "NoSuchGpu", "it has too few devices such as it claims");
+    }
+    Unfit::busy("GpuBusy", "too few of the devices that it claims are free")
 }
 
 /// Returns the reason if no card is of a wanted model. `None`: a card is of a wanted or unknown

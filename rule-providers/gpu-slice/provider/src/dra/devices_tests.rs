@@ -87,9 +87,11 @@ fn names(answer: &CostAnswer) -> Vec<String> {
 async fn claims_identify_an_unknown_pod() {
     let provider = provider();
     provider.set_claims(vec![claim("named", None), claim("made", Some("u"))]);
-    assert_eq!(usable(&provider, &["named"]).await, ["has"]);
+    // No node has a device for each of the two claims.
+    assert_eq!(usable(&provider, &["named"]).await, [""; 0]);
     assert_eq!(usable(&provider, &[]).await, ["has"]);
     provider.set_claims(vec![claim("named", None)]);
+    assert_eq!(usable(&provider, &["named"]).await, ["has"]);
     assert_eq!(usable(&provider, &[]).await, ["has", "none"]);
 }
 
@@ -232,8 +234,7 @@ async fn allocated_claims_tie_their_pods_to_nodes() {
         provider.set_claims(vec![held(nodes)]);
         assert_eq!(usable(&provider, &["held"]).await, want);
     }
-    // A pod that runs may have its next devices anywhere.
-    provider.set_claims(vec![held(Some(vec![term("none")]))]);
+    // A pod in the place of one that runs gets new devices for its own claims, and shares others.
     provider.store.apply(Object::Pod(model::Pod {
         namespace: "ml".into(),
         name: "new".into(),
@@ -241,30 +242,46 @@ async fn allocated_claims_tie_their_pods_to_nodes() {
         node: Some("none".into()),
         ..model::Pod::default()
     }));
+    let of_pod = |owner| Claim {
+        owner,
+        ..held(Some(vec![term("none")]))
+    };
+    provider.set_claims(vec![of_pod(None)]);
+    assert_eq!(usable(&provider, &["held"]).await, ["none"]);
+    provider.set_claims(vec![of_pod(Some("u".into()))]);
     assert_eq!(usable(&provider, &["held"]).await, ["has", "none"]);
+    provider.set_slices(Vec::new());
+    assert_eq!(usable(&provider, &["held"]).await, ["none"]);
 }
 
 #[tokio::test]
 async fn allocated_claims_of_a_plan_are_taken_and_shared() {
-    let provider = provider();
+    let provider = serving(Some(GPU));
     provider.set_claims(vec![claim("one", None), claim("two", None)]);
-    let pod = |uid: &str, claim: &str| model::Pod {
-        namespace: "ml".into(),
-        name: uid.into(),
-        uid: uid.into(),
-        placement: Some(Box::new(model::NodeConstraints {
-            claims: vec![claim.into()],
-            ..model::NodeConstraints::default()
-        })),
-        ..model::Pod::default()
+    let place = |uid: &str, workload: Workload, node: &str| {
+        let workload = Workload {
+            uid: uid.into(),
+            ..workload
+        };
+        provider.allocate_claims(&Reference::pod("ml", uid), &workload, node);
+    };
+    let claiming = || Workload {
+        resource_claims: vec!["one".into()],
+        ..Workload::default()
     };
     // The node has no devices, so the claim stays as it is.
-    provider.allocate_claims(&pod("a", "one"), "none");
+    place("a", claiming(), "none");
     assert_eq!(usable(&provider, &["one"]).await, ["has"]);
-    provider.allocate_claims(&pod("a", "one"), "has");
+    place("a", claiming(), "has");
     assert_eq!(usable(&provider, &["two"]).await, [""; 0]);
     // A second pod of the claim has the same device.
     assert_eq!(usable(&provider, &["one"]).await, ["has"]);
+    // An extended resource takes a device without a claim of the manifests.
+    provider.set_claims(vec![claim("two", None)]);
+    assert_eq!(usable(&provider, &["two"]).await, ["has"]);
+    let workload = requests(GPU, "1", "true").workload.unwrap();
+    place("b", workload, "has");
+    assert_eq!(usable(&provider, &["two"]).await, [""; 0]);
 }
 
 #[tokio::test]
@@ -274,7 +291,7 @@ async fn gpus_of_plugins_do_not_replace_devices_of_claims() {
     let mut both = requests(GPU, "1", "true");
     both.workload.as_mut().unwrap().resource_claims = vec!["named".into()];
     // Each request alone would get the one device of the node without a plugin.
-    assert_eq!(usable_nodes(&provider, both.clone()).await, ["has"]);
+    assert_eq!(usable_nodes(&provider, both.clone()).await, [""; 0]);
     provider.set_claims(vec![claim("other", None)]);
     both.workload.as_mut().unwrap().resource_claims.clear();
     assert_eq!(
@@ -284,7 +301,7 @@ async fn gpus_of_plugins_do_not_replace_devices_of_claims() {
     let implicit = "deviceclass.resource.kubernetes.io/gpu";
     let requested = &mut both.workload.as_mut().unwrap().requests;
     requested.insert(implicit.into(), "1".into());
-    assert_eq!(usable_nodes(&provider, both.clone()).await, ["has"]);
+    assert_eq!(usable_nodes(&provider, both.clone()).await, [""; 0]);
     // Of the two resources the class serves only one.
     let provider = serving(None);
     assert_eq!(usable_nodes(&provider, both).await, [""; 0]);

@@ -18,7 +18,7 @@ pub(crate) struct ExtendedResources {
     own: Option<String>,
     /// The names of all resources that a class serves, including `own`, and the requests that
     /// drivers must serve on nodes without the resource: one of each container.
-    served: Vec<(String, Vec<PendingRequest>)>,
+    served: Vec<Served>,
     /// The reason for a refusal, if the rule requests more cards than the pod.
     pub(crate) too_few: Option<Unfit>,
 }
@@ -30,13 +30,7 @@ impl ExtendedResources {
         request: &GpuRequest,
         workload: &Workload,
     ) -> Option<Self> {
-        let served = |name: &String| {
-            let of_containers = units_by_container(workload, name)?.into_iter();
-            let requests = of_containers.map(|units| devices.resource_request(name, units));
-            let requests: Vec<_> = requests.collect::<Option<_>>()?;
-            (!requests.is_empty()).then(|| (name.clone(), requests))
-        };
-        let served: Vec<_> = workload.requests.keys().filter_map(served).collect();
+        let served = served(devices, workload);
         if served.is_empty() {
             return None;
         }
@@ -69,10 +63,34 @@ impl ExtendedResources {
 
     /// Returns the requests that drivers must serve on the node.
     pub(crate) fn pending(&self, node: &Node) -> impl Iterator<Item = PendingRequest> {
-        let served = self.served.iter();
-        let lacking = served.filter(|(name, _)| node.allocatable.milli(name) == 0);
-        lacking.flat_map(|(_, requests)| requests.clone())
+        lacking(&self.served, node)
     }
+}
+
+/// Returns a pod's requests for extended resources that drivers must serve on the node.
+pub(super) fn pending(devices: &Devices, workload: &Workload, node: &Node) -> Vec<PendingRequest> {
+    lacking(&served(devices, workload), node).collect()
+}
+
+type Served = (String, Vec<PendingRequest>);
+
+/// Returns the resources of the pod that a class serves.
+fn served(devices: &Devices, workload: &Workload) -> Vec<Served> {
+    let served = |name: &String| {
+        let of_containers = units_by_container(workload, name)?.into_iter();
+        let requests = of_containers.map(|units| devices.resource_request(name, units));
+        let requests: Vec<_> = requests.collect::<Option<_>>()?;
+        (!requests.is_empty()).then(|| (name.clone(), requests))
+    };
+    workload.requests.keys().filter_map(served).collect()
+}
+
+/// Returns the requests for the resources that the node itself does not have.
+fn lacking(served: &[Served], node: &Node) -> impl Iterator<Item = PendingRequest> {
+    let lacking = served
+        .iter()
+        .filter(|(name, _)| node.allocatable.milli(name) == 0);
+    lacking.flat_map(|(_, requests)| requests.clone())
 }
 
 /// Returns the units of a resource that each container requests, as kube-scheduler asks for

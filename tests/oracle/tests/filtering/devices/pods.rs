@@ -142,7 +142,7 @@ impl Made {
             }
             64..68 => {
                 pod["spec"]["containers"] = json!([gpus(rng)]);
-                self.name_claim(rng, &mut pod, index, classes);
+                self.name_claim(rng, &mut pod, "r", classes);
             }
             68..78 => {
                 let held = self.claims.iter().filter(|c| c.get("status").is_some());
@@ -154,28 +154,49 @@ impl Made {
                 }
             }
             78..81 => {}
-            _ => self.name_claim(rng, &mut pod, index, classes),
+            _ => {
+                self.name_claim(rng, &mut pod, "r", classes);
+                if chance(rng, 25) {
+                    self.name_claim(rng, &mut pod, "s", classes);
+                }
+            }
         }
         pod
     }
 
-    /// Makes a claim without devices for a pod, named by the pod or from its template.
-    fn name_claim(&mut self, rng: &mut Rng, pod: &mut Value, index: usize, classes: &[Value]) {
+    /// Makes a claim without devices for a pod, in which it has the name `of_pod`: it is named by
+    /// the pod or from its template.
+    fn name_claim(&mut self, rng: &mut Rng, pod: &mut Value, of_pod: &str, classes: &[Value]) {
         let requests: Vec<Value> = (0..rng.usize(1..3) * rng.usize(1..3) / 2 + 1)
             .take(2)
             .map(|i| request(rng, i, classes))
             .collect();
-        let name = format!("wanted{index}");
+        let name = format!("wanted{}", self.claims.len());
         let claim = self.claim(&name, json!(requests));
-        let mut of_pod = json!({"name": "r", "resourceClaimName": name});
         if chance(rng, 30) {
             claim["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod",
                 "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "controller": true}]);
-            of_pod = json!({"name": "r", "resourceClaimTemplateName": "template"});
-            pod["status"]["resourceClaimStatuses"] =
-                json!([{"name": "r", "resourceClaimName": name}]);
+            push(
+                &mut pod["spec"]["resourceClaims"],
+                json!({"name": of_pod, "resourceClaimTemplateName": "template"}),
+            );
+            push(
+                &mut pod["status"]["resourceClaimStatuses"],
+                json!({"name": of_pod, "resourceClaimName": name}),
+            );
+        } else {
+            push(
+                &mut pod["spec"]["resourceClaims"],
+                json!({"name": of_pod, "resourceClaimName": name}),
+            );
         }
-        pod["spec"]["resourceClaims"] = json!([of_pod]);
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(items) => items.push(item),
+        absent => *absent = json!([item]),
     }
 }
 
@@ -199,7 +220,21 @@ fn implicit(rng: &mut Rng, classes: &[Value]) -> String {
     format!("deviceclass.resource.kubernetes.io/{class}")
 }
 
+/// Returns a request for devices of one class, or of the first of several that are available.
 fn request(rng: &mut Rng, index: usize, classes: &[Value]) -> Value {
+    let name = format!("r{index}");
+    if chance(rng, 75) {
+        return json!({"name": name, "exactly": exactly(rng, classes)});
+    }
+    let alternatives = (0..rng.u32(1..4)).map(|i| {
+        let mut alternative = exactly(rng, classes);
+        alternative["name"] = json!(format!("a{i}"));
+        alternative
+    });
+    json!({"name": name, "firstAvailable": alternatives.collect::<Vec<_>>()})
+}
+
+fn exactly(rng: &mut Rng, classes: &[Value]) -> Value {
     let names = names(classes);
     let class = match names.as_slice() {
         [] => "absent",
@@ -233,7 +268,7 @@ fn request(rng: &mut Rng, index: usize, classes: &[Value]) -> Value {
             toleration.remove("effect");
         }
     }
-    json!({"name": format!("r{index}"), "exactly": exactly})
+    exactly
 }
 
 fn names(classes: &[Value]) -> Vec<&str> {
