@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use anyhow::{Context as _, Result};
 use arc_swap::ArcSwap;
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Service as ApiService},
+    api::{
+        core::v1::{ConfigMap, Service as ApiService},
+        resource::v1::ResourceClaim,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::{Deserialize, Deserializer, de};
@@ -43,7 +46,11 @@ pub(super) struct Builtins {
 fn give_devices(gpu: &GpuSlice, items: &[Item]) -> Result<()> {
     let (mut classes, mut slices, mut claims) = (Vec::new(), Vec::new(), Vec::new());
     let named = |kind: &str, meta: &ObjectMeta| {
-        format!("{kind} {}", meta.name.as_deref().unwrap_or_default())
+        let name = meta.name.as_deref().unwrap_or_default();
+        match &meta.namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
+        }
     };
     for item in items {
         match item {
@@ -51,6 +58,14 @@ fn give_devices(gpu: &GpuSlice, items: &[Item]) -> Result<()> {
             Item::ResourceSlice(o) => {
                 let slice = dra::resource_slice(o);
                 slices.push(slice.with_context(|| named("ResourceSlice", &o.metadata))?);
+            }
+            Item::ResourceClaimTemplate(o) => {
+                let claim = ResourceClaim {
+                    spec: o.spec.spec.clone(),
+                    ..ResourceClaim::default()
+                };
+                let read = dra::resource_claim(&claim);
+                read.with_context(|| named("ResourceClaimTemplate", &o.metadata))?;
             }
             Item::ResourceClaim(o) => {
                 let claim = dra::resource_claim(o);

@@ -1,10 +1,14 @@
 //! Names the fields of a pod that could change its node and that plans do not consider.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::{Affinity, Pod, PodSpec};
+use k8s_openapi::api::{
+    core::v1::{Affinity, Pod, PodSpec},
+    resource::v1::{CELDeviceSelector, ResourceClaimSpec},
+};
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, volumes::PodVolumes};
+use tautline_gpu_placement::dra;
 
 use super::claims::namespace_and_name;
 
@@ -19,6 +23,8 @@ pub(super) struct UnreadKinds {
     csi_nodes: bool,
     /// The templates of claims by namespace and name, from which the pods' claims have been made.
     claim_templates: HashSet<(String, String)>,
+    /// The ResourceClaims by namespace and name, with the reason why they are not fully considered.
+    claims: HashMap<(String, String), Option<&'static str>>,
 }
 
 impl UnreadKinds {
@@ -31,6 +37,12 @@ impl UnreadKinds {
                     found.runtime_classes.insert(name.to_owned());
                 }
                 Item::Other(name) => found.csi_nodes |= name.starts_with("CSINode/"),
+                Item::ResourceClaim(claim) => {
+                    let reason = unread_part(&claim.spec);
+                    found
+                        .claims
+                        .insert(namespace_and_name(&claim.metadata), reason);
+                }
                 Item::ResourceClaimTemplate(template) => {
                     found
                         .claim_templates
@@ -90,6 +102,7 @@ pub(super) fn fields(
         }
     }
     found.extend(unknown_templates(pod, unread));
+    found.extend(unread_claims(pod, unread));
     if spec.scheduling_group.is_some() {
         found.push("schedulingGroup".to_owned());
     }
@@ -177,6 +190,40 @@ fn has_lower_priority(snapshot: &Snapshot, priority: i32) -> bool {
     };
     let mut bound = snapshot.pods().filter(|p| p.node.is_some() && !p.finished);
     bound.any(|pod| is_lower(pod))
+}
+
+/// Returns the pod's claims that are not among the manifests, or not fully considered.
+fn unread_claims(pod: &Pod, unread: &UnreadKinds) -> Vec<String> {
+    let (namespace, _) = namespace_and_name(&pod.metadata);
+    let names = convert::pod_claims(pod).names.into_iter();
+    let text = |name: String| {
+        let claim = unread.claims.get(&(namespace.clone(), name.clone()));
+        let what = match claim {
+            Some(reason) => (*reason)?,
+            None => "it is not known",
+        };
+        Some(format!("ResourceClaim {name} ({what})"))
+    };
+    names.filter_map(text).collect()
+}
+
+/// Returns the part of a claim that is not considered, if any.
+fn unread_part(claim: &ResourceClaimSpec) -> Option<&'static str> {
+    let devices = claim.devices.as_ref()?;
+    if devices.constraints.as_ref().is_some_and(|c| !c.is_empty()) {
+        return Some("its constraints between devices");
+    }
+    let requests = devices.requests.iter().flatten();
+    let mut selectors = requests.flat_map(|request| {
+        let exactly = request.exactly.iter().flat_map(|r| &r.selectors);
+        let available = request.first_available.iter().flatten();
+        exactly
+            .chain(available.flat_map(|r| &r.selectors))
+            .flatten()
+    });
+    let is_read = |cel: &CELDeviceSelector| dra::is_readable(&cel.expression);
+    let is_unread = selectors.any(|s| s.cel.as_ref().is_some_and(|cel| !is_read(cel)));
+    is_unread.then_some("a selector that CEL decides")
 }
 
 /// Returns the templates of claims that are not among the manifests; the pod waits for the claims.
