@@ -156,9 +156,14 @@ impl LocalScheduler {
             services,
             unread: UnreadKinds::new(items),
         };
-        for pod in local.store.snapshot().pods().filter(|pod| !pod.finished) {
-            if let Some(node) = &pod.node {
-                local.allocate_claims(pod, node);
+        if items
+            .iter()
+            .any(|item| matches!(item, Item::ResourceSlice(_)))
+        {
+            for pod in local.store.snapshot().pods().filter(|pod| !pod.finished) {
+                if let Some(node) = &pod.node {
+                    local.allocate_claims(pod, node);
+                }
             }
         }
         Ok(local)

@@ -15,6 +15,8 @@ const MAX_DEVICES_OF_REQUEST: usize = 32;
 /// The number of devices that a search tries on a node before it gives up: a pod's author chooses
 /// the requests, and all nodes are searched.
 const MAX_TRIES: usize = 256;
+/// The number of a pod's requests up to which equal ones are counted.
+const MAX_COMPARED_REQUESTS: usize = 32;
 /// The ID of the shares that a plan allocates, in place of a UID.
 const PLANNED_SHARE: &str = "planned";
 
@@ -76,7 +78,7 @@ impl NodeDevices {
         &mut self,
         pending: &'a [PendingRequest],
     ) -> Result<Vec<Taken<'a>>, DeviceShortage> {
-        if self.has_too_few(pending) {
+        if pending.len() <= MAX_COMPARED_REQUESTS && self.has_too_few(pending) {
             return Err(DeviceShortage::Certain);
         }
         // No alternative is tried if the class of one does not exist, or if one asks for all devices

@@ -76,21 +76,23 @@ impl Devices {
     /// Allocates the pod's claims on the node, and devices for its extended resources, as
     /// kube-scheduler likely does.
     pub(crate) fn allocate(&mut self, node: &Node, pod: &Reference, workload: &Workload) {
-        let mut devices = self.pools.node_devices(node);
         let named = workload.resource_claims.iter().map(String::as_str);
         let claims = self.pools.claims_of(&workload.uid, &pod.namespace, named);
-        let open = claims
-            .into_iter()
-            .filter(|c| c.allocated.is_none())
-            .cloned();
-        let mut open: Vec<(Claim, Vec<PendingRequest>)> = open
-            .map(|claim| {
-                let pending = pending_requests(&self.pools, [&claim]);
-                (claim, pending)
-            })
-            .collect();
+        // One of the pod's own claims that are allocated may be that of its extended resources.
+        let is_own = |c: &&Claim| c.owner.as_deref() == Some(&*workload.uid);
+        let is_complete = claims
+            .iter()
+            .copied()
+            .filter(is_own)
+            .any(|c| c.allocated.is_some());
+        let open = claims.into_iter().filter(|c| c.allocated.is_none());
+        let with_requests = |claim: &Claim| {
+            let pending = pending_requests(&self.pools, [claim]);
+            (claim.clone(), pending)
+        };
+        let mut open: Vec<(Claim, Vec<PendingRequest>)> = open.map(with_requests).collect();
         let of_resources = extended::pending(self, workload, node);
-        if !of_resources.is_empty() {
+        if !of_resources.is_empty() && !is_complete {
             let claim = Claim {
                 namespace: pod.namespace.as_str().into(),
                 name: format!("{}-extended-resources", pod.name).into(),
@@ -100,6 +102,11 @@ impl Devices {
             open.push((claim, of_resources));
         }
         let pending: Vec<PendingRequest> = open.iter().flat_map(|(_, p)| p.clone()).collect();
+        if pending.is_empty() {
+            return;
+        }
+        let mut devices = self.pools.node_devices(node);
+        // The result has an entry for each request.
         let Ok(allocated) = devices.allocate(&pending) else {
             return;
         };

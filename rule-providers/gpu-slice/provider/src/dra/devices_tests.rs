@@ -279,9 +279,19 @@ async fn allocated_claims_of_a_plan_are_taken_and_shared() {
     // An extended resource takes a device without a claim of the manifests.
     provider.set_claims(vec![claim("two", None)]);
     assert_eq!(usable(&provider, &["two"]).await, ["has"]);
-    let workload = requests(GPU, "1", "true").workload.unwrap();
-    place("b", workload, "has");
+    let workload = || requests(GPU, "1", "true").workload.unwrap();
+    place("b", workload(), "has");
     assert_eq!(usable(&provider, &["two"]).await, [""; 0]);
+    // The claim that kube-scheduler has made for a pod is all that the pod gets.
+    provider.set_claims(vec![
+        Claim {
+            allocated: Some(Vec::new()),
+            ..claim("b-extended-resources-x7k2p", Some("b"))
+        },
+        claim("two", None),
+    ]);
+    place("b", workload(), "has");
+    assert_eq!(usable(&provider, &["two"]).await, ["has"]);
 }
 
 #[tokio::test]
