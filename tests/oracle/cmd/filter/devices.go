@@ -24,7 +24,7 @@ import (
 // The time after which the caches of devices are given up.
 const deviceCachesTimeout = 20 * time.Second
 
-// What the plugins know of devices, made as kube-scheduler makes it.
+// deviceCaches holds what the plugins know of devices, made as kube-scheduler makes it.
 type deviceCaches struct {
 	manager fwk.SharedDRAManager
 	synced  []cache.DoneChecker
@@ -61,7 +61,7 @@ func newDeviceCaches(ctx context.Context, factory informers.SharedInformerFactor
 	}, nil
 }
 
-// Waits until the caches have all objects of the informers, which must be started.
+// wait returns once the caches have all objects of the informers, which must be started.
 func (c *deviceCaches) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deviceCachesTimeout)
 	defer cancel()
@@ -75,12 +75,12 @@ func (c *deviceCaches) wait(ctx context.Context) error {
 	return nil
 }
 
-// Whether the cluster has objects of DRA. Without them, nothing of DRA takes part.
+// hasDevices returns whether the cluster has objects of DRA. Without them, nothing of DRA takes part.
 func (r request) hasDevices() bool {
 	return len(r.Slices)+len(r.DeviceClasses)+len(r.ResourceClaims) > 0
 }
 
-// The objects of DRA, defaulted and validated as the API server does.
+// devices returns the objects of DRA, defaulted and validated as the API server does.
 func (r request) devices() ([]k8sruntime.Object, error) {
 	var all []k8sruntime.Object
 	for _, class := range r.DeviceClasses {
@@ -113,7 +113,7 @@ func (r request) devices() ([]k8sruntime.Object, error) {
 	return all, nil
 }
 
-// Defaults an object in place, and validates it.
+// check defaults an object in place, and validates it.
 func check[T any](object k8sruntime.Object, validate func(*T) field.ErrorList) error {
 	legacyscheme.Scheme.Default(object)
 	internal := new(T)

@@ -70,7 +70,7 @@ type request struct {
 	Volumes    []*corev1.PersistentVolume      `json:"volumes"`
 	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
 	Classes    []*storagev1.StorageClass       `json:"classes"`
-	// Objects of DRA.
+	// The objects of DRA.
 	Slices         []*resourcev1.ResourceSlice `json:"slices"`
 	DeviceClasses  []*resourcev1.DeviceClass   `json:"deviceClasses"`
 	ResourceClaims []*resourcev1.ResourceClaim `json:"resourceClaims"`
