@@ -176,25 +176,20 @@ impl Question {
             };
         }
         let is_of_claims = self.request.amount == Amount::Nothing && claims.is_some();
-        // The node has the requested GPUs without drivers. The rest needs devices.
-        let mut of_drivers = None;
+        // The node has the requested GPUs without drivers, and these decide the cost. The rest needs
+        // devices.
         if is_of_claims || !pending.is_empty() {
             let fit = devices.fit(inventory, snapshot, name, &pending, &[]);
             if is_of_claims || matches!(fit, Fit::Unusable(_)) {
                 return fit;
             }
-            of_drivers = Some(fit);
         }
         let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
         let ClusterInventory { nodes, costs, .. } = &mut state.inventory;
-        let fit = match (nodes.get(name), &without_pod) {
+        match (nodes.get(name), &without_pod) {
             (None, _) => Fit::Unusable(Unfit::unknown_node()),
             (Some(node), None) => cost::fit(costs, node, true, prepared),
             (_, Some(node)) => cost::fit(costs, node, false, prepared),
-        };
-        match of_drivers {
-            Some(of_drivers) => fit.and(of_drivers),
-            None => fit,
         }
     }
 }

@@ -38,27 +38,6 @@ pub struct Location {
 }
 
 impl Fit {
-    /// Returns the fit of a node that must have these GPUs and the devices of drivers: the dearer
-    /// of both, with the location of these.
-    pub(crate) fn and(self, mut of_drivers: Self) -> Self {
-        let (
-            Self::Usable { cost, location, .. },
-            Self::Usable {
-                cost: more,
-                location: at,
-                ..
-            },
-        ) = (&self, &mut of_drivers)
-        else {
-            return self;
-        };
-        if *more <= *cost {
-            return self;
-        }
-        at.clone_from(location);
-        of_drivers
-    }
-
     /// Returns a usable fit. `by_order` is the part of `policy_cost` that comes from `position`,
     /// which also breaks ties.
     pub(crate) fn usable(
