@@ -130,7 +130,7 @@ fn fields_that_are_not_considered_are_named_and_strict_refuses_them() {
     );
     let claiming = json!({"containers": [], "resourceClaims": [
         {"name": "gpu", "resourceClaimTemplateName": "absent"}]});
-    let unknown = "not considered: resourceClaims, resourceClaims (ResourceClaimTemplate absent is not known)";
+    let unknown = "not considered: resourceClaims";
     assert_eq!(lines(&[], &[claiming]), ["pod shop/p0 goes to a1", unknown]);
     let out = plan(&[], &specs, &["--strict"]);
     assert_eq!(out.status.code(), Some(2));

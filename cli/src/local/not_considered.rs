@@ -93,7 +93,10 @@ pub(super) fn fields(
         found.push(format!("priority {priority} (preemption)"));
     }
     // Only this rule counts the devices of drivers.
-    if !answer.rules.contains(&"gpu-slice") {
+    if answer.rules.contains(&"gpu-slice") {
+        found.extend(unknown_templates(pod, unread));
+        found.extend(unread_claims(pod, unread));
+    } else {
         if spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()) {
             found.push("resourceClaims".to_owned());
         }
@@ -101,8 +104,6 @@ pub(super) fn fields(
             found.push(format!("{resource} (devices of a DeviceClass)"));
         }
     }
-    found.extend(unknown_templates(pod, unread));
-    found.extend(unread_claims(pod, unread));
     if spec.scheduling_group.is_some() {
         found.push("schedulingGroup".to_owned());
     }
@@ -240,7 +241,7 @@ fn unknown_templates(pod: &Pod, unread: &UnreadKinds) -> Vec<String> {
             .contains(&(namespace.clone(), name.clone()))
     });
     unknown
-        .map(|name| format!("resourceClaims (ResourceClaimTemplate {name} is not known)"))
+        .map(|name| format!("ResourceClaimTemplate {name} (it is not known)"))
         .collect()
 }
 

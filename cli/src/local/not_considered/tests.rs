@@ -146,3 +146,53 @@ fn claims_whose_volume_is_not_known() {
         assert_eq!(found_in(&index, uses(name), 1), want, "{name}");
     }
 }
+
+#[test]
+fn claims_are_named_as_far_as_they_are_not_read() {
+    let of = |claims: Value, items: &str| {
+        let pod = json!({"metadata": {"name": "p", "namespace": "shop"},
+            "spec": {"containers": [], "resourceClaims": claims}});
+        let answer = Answer {
+            usable: 1,
+            rules: vec!["gpu-slice"],
+        };
+        let items = tautline_api::manifest::parse(items).unwrap();
+        let snapshot = Index::default().snapshot();
+        let pod = serde_json::from_value(pod).unwrap();
+        fields(&pod, &snapshot, &UnreadKinds::new(&items), &answer)
+    };
+    let claim = |devices: &str| {
+        format!(
+            "{{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, \
+             metadata: {{name: c, namespace: shop}}, spec: {{devices: {devices}}}}}"
+        )
+    };
+    let request = |selector: &str| {
+        format!(
+            "{{requests: [{{name: r, exactly: {{deviceClassName: gpu, \
+             selectors: [{{cel: {{expression: '{selector}'}}}}]}}}}]}}"
+        )
+    };
+    let named = json!([{"name": "c", "resourceClaimName": "c"}]);
+    let constraints = "{constraints: [{matchAttribute: d/numa}], requests: []}";
+    for (devices, expected) in [
+        ("{}", vec![]),
+        (&request("device.driver == \"d\""), vec![]),
+        (
+            &request("device.driver != \"d\""),
+            vec!["ResourceClaim c (a selector that CEL decides)"],
+        ),
+        (
+            constraints,
+            vec!["ResourceClaim c (its constraints between devices)"],
+        ),
+    ] {
+        assert_eq!(of(named.clone(), &claim(devices)), expected, "{devices}");
+    }
+    assert_eq!(of(named, ""), ["ResourceClaim c (it is not known)"]);
+    let template = json!([{"name": "t", "resourceClaimTemplateName": "t"}]);
+    assert_eq!(
+        of(template, ""),
+        ["ResourceClaimTemplate t (it is not known)"]
+    );
+}
