@@ -1,4 +1,4 @@
-//! What the runs of an experiment compare.
+//! Defines the ways to choose nodes and cards that an experiment compares.
 
 use std::{fmt, str::FromStr};
 

@@ -23,7 +23,7 @@ const PLANNED_SHARE: &str = "planned";
 /// The reason why a search finds no devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceShortage {
-    /// No choice of devices meets all requests.
+    /// The node has no choice of devices that meets all requests.
     Certain,
     /// Selectors cannot be read, or there are too many choices.
     Uncertain,
@@ -81,8 +81,8 @@ impl NodeDevices {
         if pending.len() <= MAX_COMPARED_REQUESTS && self.has_too_few(pending) {
             return Err(DeviceShortage::Certain);
         }
-        // No alternative is tried if the class of one does not exist, or if one asks for all devices
-        // and a pool may have more of them.
+        // kube-scheduler refuses all alternatives if the class of one does not exist, or if one asks
+        // for all devices while a pool is incomplete.
         let alternatives = || pending.iter().flat_map(|request| &request.alternatives);
         let asks_for_all = alternatives().any(|of| of.exact.count == Count::All);
         if (self.lacks_pool && asks_for_all) || alternatives().any(|of| of.unknown_class) {

@@ -22,7 +22,22 @@ fn provider() -> GpuSlice {
         }));
     }
     let provider = GpuSlice::new(store, Config::default());
-    provider.set_slices(vec![Slice {
+    provider.set_slices(vec![slice(Device {
+        name: "gpu-0".into(),
+        ..Device::default()
+    })]);
+    provider.set_classes(vec![Class {
+        name: "gpu".into(),
+        selectors: vec!["device.driver == 'gpu.example.com'".into()],
+        ..Class::default()
+    }]);
+    provider.set_claims(Vec::new());
+    provider
+}
+
+/// The slice of the node `has`, with one device.
+fn slice(device: Device) -> Slice {
+    Slice {
         name: "has".into(),
         id: PoolId {
             driver: "gpu.example.com".into(),
@@ -32,18 +47,8 @@ fn provider() -> GpuSlice {
         slices: 1,
         access: Access::Node("has".into()),
         counters: Vec::new(),
-        devices: vec![Device {
-            name: "gpu-0".into(),
-            ..Device::default()
-        }],
-    }]);
-    provider.set_classes(vec![Class {
-        name: "gpu".into(),
-        selectors: vec!["device.driver == 'gpu.example.com'".into()],
-        ..Class::default()
-    }]);
-    provider.set_claims(Vec::new());
-    provider
+        devices: vec![device],
+    }
 }
 
 fn claim(name: &str, owner: Option<&str>) -> Claim {
@@ -321,22 +326,11 @@ async fn gpus_of_plugins_do_not_replace_devices_of_claims() {
 #[tokio::test]
 async fn containers_share_a_device() {
     let provider = serving(Some(GPU));
-    provider.set_slices(vec![Slice {
-        name: "has".into(),
-        id: PoolId {
-            driver: "gpu.example.com".into(),
-            pool: "has".into(),
-        },
-        generation: 1,
-        slices: 1,
-        access: Access::Node("has".into()),
-        counters: Vec::new(),
-        devices: vec![Device {
-            name: "gpu-0".into(),
-            shared: true,
-            ..Device::default()
-        }],
-    }]);
+    provider.set_slices(vec![slice(Device {
+        name: "gpu-0".into(),
+        shared: true,
+        ..Device::default()
+    })]);
     let with = |units: &str, containers: &[(ContainerKind, &str)]| {
         let mut request = requests(GPU, units, "true");
         let container = |(kind, units): &(ContainerKind, &str)| Container {

@@ -32,11 +32,11 @@ use crate::{
 
 pub(crate) const RULE: &str = "bandwidth";
 const MAX_VIEWS: usize = 64;
-/// The time of a reservation that existed at the start and had its bandwidth.
-const KEPT: i64 = 0;
-/// The time of a reservation that existed at the start and lacked bandwidth: it had come after
-/// those that kept theirs.
-const LACKING: i64 = 1;
+/// The value of [`Since::seen`] for a reservation that existed at the start and had its bandwidth.
+const KEPT_SEEN_SECONDS: i64 = 0;
+/// The value of [`Since::seen`] for a reservation that existed at the start and lacked bandwidth: it
+/// had come after those that kept theirs.
+const LACKING_SEEN_SECONDS: i64 = 1;
 
 /// Parses a Kubernetes quantity of bits per second; returns `None` for an empty text.
 pub(super) fn parse_bits(text: &str) -> Result<Option<u64>, quantity::QuantityError> {
@@ -58,7 +58,7 @@ pub(crate) struct Reservation {
 /// The seniority of a reservation, by Unix times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// The time at which this process saw it appear, grow or move; [`KEPT`] or [`LACKING`] if it
+    /// The time at which this process saw it appear, grow or move; [`KEPT_SEEN_SECONDS`] or [`LACKING_SEEN_SECONDS`] if it
     /// existed at the start.
     seen: i64,
     /// The time at which the last of its offer and its pods was created.
@@ -350,9 +350,9 @@ impl State {
                     let most = self.quota.grant(&name).count;
                     let seen = |binding: &str| match is_start {
                         true if self.lacking.contains(&key(&entry.offer.namespace, binding)) => {
-                            LACKING
+                            LACKING_SEEN_SECONDS
                         }
-                        true => KEPT,
+                        true => KEPT_SEEN_SECONDS,
                         false => now,
                     };
                     let all = reservations(snapshot, entry, wanted, trusted, &old, seen, most);
