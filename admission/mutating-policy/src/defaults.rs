@@ -244,6 +244,20 @@ mod tests {
         );
     }
 
+    /// In Go these fields are pointers, and a pointer to an empty text is not absent.
+    #[test]
+    fn empty_optional_texts_are_kept() {
+        let claim = completed("v1", "PersistentVolumeClaim", json!({"volumeMode": ""}));
+        assert_eq!(claim["volumeMode"], "");
+        let job = completed("batch/v1", "Job", json!({"completionMode": ""}));
+        assert_eq!(job["completionMode"], "");
+        let spec = json!({"strategy": {"rollingUpdate": {"maxSurge": ""}}});
+        let deployment = completed("apps/v1", "Deployment", spec);
+        assert_eq!(deployment["strategy"]["rollingUpdate"]["maxSurge"], "");
+        let service = completed("v1", "Service", json!({"internalTrafficPolicy": ""}));
+        assert_eq!(service["internalTrafficPolicy"], "");
+    }
+
     #[test]
     fn malformed_objects_do_not_panic() {
         for odd in [

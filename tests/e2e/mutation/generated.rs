@@ -75,7 +75,7 @@ async fn generated_merges_match_the_api_server() {
     let _seen = seen.await.unwrap();
     let seed = match std::env::var("TAUTLINE_SEED") {
         Ok(seed) => seed.parse().expect("TAUTLINE_SEED is a number"),
-        Err(_) => fastrand::u64(..),
+        Err(_) => 0,
     };
     let mut rng = Rng::with_seed(seed);
     let schemas = KINDS.map(|(group, kind, _)| Schemas::bundled().kind(group, "v1", kind));

@@ -58,7 +58,7 @@ fn difference(ours: &Result<Value, MergeError>, theirs: &Value) -> Option<String
 fn compare(kinds: &[(Kind, Schema)], documents: &[PathBuf]) -> Result<()> {
     let seed = match std::env::var("TAUTLINE_SEED") {
         Ok(seed) => seed.parse().context("TAUTLINE_SEED is no number")?,
-        Err(_) => fastrand::u64(..),
+        Err(_) => 0,
     };
     let mut rng = Rng::with_seed(seed);
     let mut cases = Vec::with_capacity(MERGES);

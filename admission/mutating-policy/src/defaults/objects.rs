@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{
     pod, quantities,
     rules::{
-        FieldDefault::{All, Flag, Number, Other, Text},
+        FieldDefault::{All, Flag, Number, OptionalText, Other, Text},
         Fields, Rule, Rules, add, text_of,
     },
     workloads,
@@ -28,7 +28,7 @@ pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
         ("", "PersistentVolume") => &[
             ("status!/phase", Text("Pending")),
             ("spec/persistentVolumeReclaimPolicy", Text("Retain")),
-            ("spec/volumeMode", Text("Filesystem")),
+            ("spec/volumeMode", OptionalText("Filesystem")),
             ("spec", Other(|volume| quantities(volume, "capacity"))),
             ("spec", All(pod::DISK)),
         ],
@@ -75,7 +75,7 @@ fn service(spec: &mut Fields) {
         Rules::new(&[("externalTrafficPolicy", Text("Cluster"))]).apply(spec);
     }
     if kind != "ExternalName" {
-        Rules::new(&[("internalTrafficPolicy", Text("Cluster"))]).apply(spec);
+        Rules::new(&[("internalTrafficPolicy", OptionalText("Cluster"))]).apply(spec);
     }
 }
 

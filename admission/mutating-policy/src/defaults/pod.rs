@@ -90,7 +90,7 @@ const VOLUME: &[Rule] = &[
 
 /// The defaults of a PersistentVolumeClaim or of a claim template.
 pub(super) const CLAIM: &[Rule] = &[
-    ("spec/volumeMode", Text("Filesystem")),
+    ("spec/volumeMode", OptionalText("Filesystem")),
     ("spec/resources!", Other(resources)),
 ];
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     pod,
     rules::{
-        FieldDefault::{All, Flag, Number, Other, Text},
+        FieldDefault::{All, Flag, Number, OptionalText, Other, Text},
         Fields, Rule, add, is_absent, text_of,
     },
 };
@@ -48,7 +48,7 @@ const DEPLOYMENT: &[Rule] = &[
     ("spec/strategy!/type", Text("RollingUpdate")),
     (
         "spec/strategy/type=RollingUpdate/rollingUpdate!/maxUnavailable|maxSurge",
-        Text("25%"),
+        OptionalText("25%"),
     ),
     ("spec/revisionHistoryLimit", Number(10)),
     ("spec/progressDeadlineSeconds", Number(600)),
@@ -105,7 +105,7 @@ const JOB: &[Rule] = &[
     ("", Other(labels_of_template)),
     ("spec", Other(job)),
     ("spec/parallelism", Number(1)),
-    ("spec/completionMode", Text("NonIndexed")),
+    ("spec/completionMode", OptionalText("NonIndexed")),
     ("spec/suspend|manualSelector", Flag(false)),
     ("spec", All(JOB_TEMPLATE)),
     ("status!", All(&[])),
