@@ -1,16 +1,19 @@
 //! Implements `tautline agent gpu`, which gives containers their GPU slices on a node and reports
 //! their use.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use tautline_gpu_agent::{
-    App, Config,
+    App, Config, Delivery,
     limits::{Mode, smi::Timeslice},
 };
 
 use super::ReportingArgs;
-use crate::{cluster::ClusterArgs, provider_args::client_files, run_until_shutdown};
+use crate::{
+    cluster::ClusterArgs, duration_arg::parse_duration, provider_args::client_files,
+    run_until_shutdown,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -21,6 +24,12 @@ pub(crate) struct GpuArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     reporting: ReportingArgs,
+    /// How containers get GPUs: device-plugin, or dra from Kubernetes 1.36 on
+    #[arg(long, value_name = "WAY", default_value_t)]
+    delivery: Delivery,
+    /// Evict the pods of a GPU that has had a fault for so long, with --delivery dra [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    evict_after: Option<Duration>,
     /// How containers are limited to their slices: none, timeslice, mps, hami-core or mig
     #[arg(long, value_name = "MODE", default_value_t)]
     limits: Mode,
@@ -61,6 +70,8 @@ fn config(args: GpuArgs) -> Result<Config> {
         node: args.reporting.node,
         driver_root: args.driver_root,
         kubelet_dir: args.kubelet_dir,
+        delivery: args.delivery,
+        evict_after: args.evict_after,
         limits: args.limits,
         timeslice: args.timeslice,
         hami_core: args.hami_core,

@@ -16,7 +16,12 @@ const FILES: [&str; 5] = [
     "gpu.proto",
 ];
 
-const KUBELET_FILES: [&str; 2] = ["deviceplugin.proto", "podresources.proto"];
+const KUBELET_FILES: [&str; 4] = [
+    "deviceplugin.proto",
+    "podresources.proto",
+    "dra.proto",
+    "pluginregistration.proto",
+];
 
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,6 +1,6 @@
 //! Builds the agent's parts, connects them, and starts them as tasks.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use prometheus_client::registry::Registry;
@@ -18,6 +18,7 @@ use crate::{
     cards::{Cards, CardsOutput},
     cdi::{CardSpecs, OwnSpecs},
     device_plugin::{DevicePlugin, SOCKET_POLL_INTERVAL},
+    dra::{Delivery, Driver, PreparedClaims, Publisher, Server},
     giver::Giver,
     limits::{self, DriverRoot, Mode, Settings, hami_core, smi},
     metrics::{Metrics, PREFIX},
@@ -38,6 +39,8 @@ const STATIC_CDI_DIR: &str = "/etc/cdi";
 const PROC: &str = "/proc";
 /// The file in the run directory that lists the MIG instances that the agent has made.
 const MIG_FILE: &str = "mig.json";
+/// The file in the run directory that lists the prepared claims.
+const CLAIMS_FILE: &str = "claims.json";
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
@@ -48,6 +51,10 @@ pub struct Config {
     pub driver_root: PathBuf,
     /// The kubelet's directory, usually `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
+    /// The way in which containers get cards.
+    pub delivery: Delivery,
+    /// The time after which the pods of a faulty card are evicted, with DRA; `None` leaves them.
+    pub evict_after: Option<Duration>,
     /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub limits: Mode,
     /// The length of time slices in mode `timeslice`; `None` leaves the driver's.
@@ -74,6 +81,7 @@ pub struct App {
     reader: ReaderCommand,
     driver: DriverRoot,
     limits: Settings,
+    claims: PreparedClaims,
     dialer: Dialer,
     listener: TcpListener,
     readiness: Readiness,
@@ -95,6 +103,11 @@ impl App {
             hami_core::prepare(&limits)
                 .with_context(|| format!("--hami-core: cannot write below {}", limits::RUN_DIR))?;
         }
+        let file = limits.run_dir.join(CLAIMS_FILE);
+        let claims = PreparedClaims::read(file.clone()).with_context(|| {
+            let file = file.display();
+            format!("{file}; delete it when no pod of the node has a GPU of a claim")
+        })?;
         let readiness = Readiness::default();
         readiness.expect("node");
         Ok(Self {
@@ -104,6 +117,7 @@ impl App {
             reader,
             driver,
             limits,
+            claims,
             dialer,
             readiness,
         })
@@ -126,6 +140,7 @@ impl App {
         let (metrics, used) = (Metrics::default(), UseMetrics::default());
         let (events, queue) = Events::new();
         let pods: Arc<Pods> = Arc::default();
+        let claims = Arc::new(self.claims);
         let (snapshots, snapshot) = watch::channel(Snapshot::default());
         let (facts, fact) = watch::channel(None);
         let output = CardsOutput {
@@ -148,7 +163,7 @@ impl App {
         let (watched, of, name) = (Arc::clone(&pods), client.clone(), config.node.clone());
         tasks.spawn_until_stop("pods", async move { watched.watch(of, &name).await });
         let node = OwnNode {
-            client,
+            client: client.clone(),
             name: config.node.clone(),
             entries: output.entries.subscribe(),
             facts,
@@ -168,6 +183,7 @@ impl App {
             snapshot.clone(),
             output.inventory.subscribe(),
             Arc::clone(&pods),
+            Arc::clone(&claims),
         );
         let own = keeper.own();
         tasks.spawn_until_stop("mig", keeper.run());
@@ -177,7 +193,7 @@ impl App {
             tasks.spawn_until_stop("time slices", sliced);
         }
 
-        let giver = Giver {
+        let giver = Arc::new(Giver {
             node: config.node.clone(),
             pods: Arc::clone(&pods),
             inventory: output.given.subscribe(),
@@ -186,15 +202,48 @@ impl App {
             limits: self.limits,
             events,
             instances,
-        };
-        let kubelet = DevicePlugin {
-            kubelet_dir: config.kubelet_dir,
-            inventory: output.given.subscribe(),
-            giver: Arc::new(giver),
-            specs: OwnSpecs::new(CDI_DIR.into()),
-            metrics: metrics.clone(),
-        };
-        tasks.spawn_until_stop("device plugin", kubelet.run(SOCKET_POLL_INTERVAL));
+            claims: Arc::clone(&claims),
+        });
+        let is_dra = config.delivery == Delivery::Dra;
+        // Claims of an earlier delivery are unprepared when their pods end.
+        if is_dra || !claims.all().is_empty() {
+            let driver = Driver {
+                node: config.node.clone(),
+                delivery: config.delivery,
+                client: client.clone(),
+                giver: Arc::clone(&giver),
+                claims,
+                specs: OwnSpecs::new(CDI_DIR.into()),
+                metrics: metrics.clone(),
+            };
+            let server = Server {
+                driver: Arc::new(driver),
+                kubelet_dir: config.kubelet_dir.clone(),
+            };
+            tasks.spawn_until_stop("DRA driver", server.run());
+        }
+        if is_dra {
+            let publisher = Publisher {
+                client,
+                node: config.node.clone(),
+                given: output.given.subscribe(),
+                snapshots: snapshot.clone(),
+                facts: fact.clone(),
+                pods: Arc::clone(&pods),
+                evict_after: config.evict_after,
+                metrics: metrics.clone(),
+            };
+            tasks.spawn_until_stop("ResourceSlices", publisher.run());
+        } else {
+            let plugin = DevicePlugin {
+                kubelet_dir: config.kubelet_dir,
+                inventory: output.given.subscribe(),
+                giver,
+                specs: OwnSpecs::new(CDI_DIR.into()),
+                metrics: metrics.clone(),
+            };
+            tasks.spawn_until_stop("device plugin", plugin.run(SOCKET_POLL_INTERVAL));
+        }
 
         let (uses, use_now) = watch::channel(None);
         let processes = Processes::new(PROC.into(), config.driver_root);
@@ -221,6 +270,7 @@ impl App {
             facts: fact,
             own,
             default_mode: config.limits,
+            delivery: config.delivery,
             output,
             metrics,
         };

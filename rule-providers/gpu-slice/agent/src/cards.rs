@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     channels::set,
+    dra::Delivery,
     inventory,
     limits::Mode,
     metrics::Metrics,
@@ -38,6 +39,8 @@ pub(crate) struct Cards {
     pub own: watch::Receiver<OwnInstances>,
     /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub default_mode: Mode,
+    /// The way in which containers get cards: with DRA, ResourceSlices have the inventory.
+    pub delivery: Delivery,
     pub output: CardsOutput,
     pub metrics: Metrics,
 }
@@ -87,7 +90,10 @@ impl Cards {
         let cards = reading.map(|r| inventory::inventory(r, &mode.to_string(), &self.own.borrow()));
         let cards = Arc::new(cards.unwrap_or_default());
         self.metrics.see_cards(&cards);
-        if let Some(entries) = entries(snapshot, &cards) {
+        if let Some(mut entries) = entries(snapshot, &cards) {
+            if self.delivery == Delivery::Dra {
+                entries.inventory = None;
+            }
             set(&self.output.entries, Some(Arc::new(entries)));
         }
         let given = match facts {
@@ -142,6 +148,7 @@ mod tests {
             facts: watch::channel(facts).1,
             own: watch::channel(OwnInstances::default()).1,
             default_mode: Mode::None,
+            delivery: Delivery::default(),
             output: CardsOutput {
                 inventory: watch::Sender::default(),
                 given: watch::Sender::default(),
@@ -176,6 +183,21 @@ mod tests {
         assert_eq!(
             (given(None), given(owned(true)), given(owned(false))),
             (0, 0, 2)
+        );
+    }
+
+    #[test]
+    fn with_dra_the_node_has_no_inventory() {
+        let snapshot = snapshot(1, ReaderState::Reading);
+        let all = Cards {
+            delivery: Delivery::Dra,
+            ..cards(snapshot.clone(), None)
+        };
+        all.publish(&snapshot, None, Mode::None);
+        let written = all.output.entries.borrow().clone().unwrap();
+        assert_eq!(
+            (written.labels.len() > 2, written.inventory.as_deref()),
+            (true, None)
         );
     }
 

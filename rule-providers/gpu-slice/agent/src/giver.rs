@@ -16,6 +16,7 @@ use crate::{
     cdi::{CardSpecs, Edits, VISIBLE, VOID},
     channels::Failure,
     device_plugin::{Give, Refusal},
+    dra::{PreparedClaim, PreparedClaims},
     limits::{self, Mode, Settings},
     mig::Instances,
     occupancy::{Occupant, fits},
@@ -43,6 +44,8 @@ pub(crate) struct Giver {
     pub limits: Settings,
     pub events: Arc<Events>,
     pub instances: Instances,
+    /// The claims that are prepared, which hold their cards as running pods do.
+    pub claims: Arc<PreparedClaims>,
 }
 
 #[tonic::async_trait]
@@ -104,19 +107,56 @@ impl Giver {
     ) -> Result<Edits, Denial> {
         let inventory = self.inventory_until(deadline).await?;
         let parts = assign(pod, container, &inventory)?;
-        let mut held = Vec::new();
+        let mut shares = Vec::new();
         if !parts.is_empty() {
-            held = assignment::shares(pod, &inventory)?;
-            let on_parts = |held: &&CardShare| parts.iter().any(|(c, _)| *c.uuid == *held.card);
-            let wanted: Vec<_> = held.iter().filter(on_parts).cloned().collect();
-            self.wait_free(&pod.uid, &wanted, &inventory, deadline)
-                .await?;
+            shares = assignment::shares(pod, &inventory)?;
         }
+        let share_of = |part: Part| {
+            let share = shares.iter().find(|share| *share.card == *part.0.uuid);
+            Some((part, share?.clone()))
+        };
+        let given: Vec<_> = parts.into_iter().filter_map(share_of).collect();
+        self.wait_free(&pod.uid, &given, &inventory, deadline)
+            .await?;
+        self.edits(&given, &inventory, deadline).await
+    }
+
+    /// Waits for the node's cards, and returns them.
+    pub async fn cards(&self) -> Result<Arc<NodeInventory>, Denial> {
+        self.inventory_until(Instant::now() + START_WAIT).await
+    }
+
+    /// Returns the changes for a container with the parts of cards that a claim was allocated, once
+    /// no other pod or claim occupies them. An administrator's claim takes nothing, and so does not
+    /// wait.
+    pub async fn edits_of_claim(
+        &self,
+        uid: &str,
+        given: &[(Part, CardShare)],
+        is_admin: bool,
+    ) -> Result<Edits, Denial> {
+        let deadline = Instant::now() + START_WAIT;
+        let inventory = self.inventory_until(deadline).await?;
+        if !is_admin {
+            self.wait_free(uid, given, &inventory, deadline).await?;
+        }
+        self.edits(given, &inventory, deadline).await
+    }
+
+    /// Returns the changes for a container with these parts of cards, each with the share of the pod
+    /// or claim that it is of.
+    async fn edits(
+        &self,
+        given: &[(Part, CardShare)],
+        inventory: &NodeInventory,
+        deadline: Instant,
+    ) -> Result<Edits, Denial> {
+        let parts: Vec<Part> = given.iter().map(|(part, _)| part.clone()).collect();
         let mode = *self.mode.borrow();
         let limits = limits::edits(mode, &self.limits, &parts).map_err(|error| {
             Denial::new("Limits", error.to_string(), "delete the pod afterwards")
         })?;
-        let devices = self.devices(&parts, &held, &inventory).await?;
+        let devices = self.devices(given, inventory).await?;
         let cdi = self.card_edits(&devices, deadline).await?;
         Ok(inject(&devices, cdi, limits))
     }
@@ -137,20 +177,22 @@ impl Giver {
         }
     }
 
-    /// Waits until no running container of another pod occupies these parts of cards.
+    /// Waits until no running container of another pod and no other claim occupies these parts of
+    /// cards.
     async fn wait_free(
         &self,
         uid: &str,
-        wanted: &[CardShare],
+        given: &[(Part, CardShare)],
         inventory: &NodeInventory,
         deadline: Instant,
     ) -> Result<(), Denial> {
+        let wanted: Vec<CardShare> = given.iter().map(|(_, share)| share.clone()).collect();
         let place = |held: &CardShare| {
             let card = find_card(inventory, &held.card)?;
             card.mig.as_ref()?.place_of(held.milli, held.start?)
         };
         loop {
-            let Err(occupied) = fits(uid, wanted, &self.occupants(inventory), place) else {
+            let Err(occupied) = fits(uid, &wanted, &self.occupants(inventory), place) else {
                 return Ok(());
             };
             if Instant::now() + OCCUPANCY_POLL_INTERVAL >= deadline {
@@ -160,8 +202,8 @@ impl Giver {
         }
     }
 
-    /// Returns the pods of which a container with cards runs, according to the API server, except
-    /// those whose record cannot be read.
+    /// Returns the prepared claims, and the pods of which a container with cards runs, according to
+    /// the API server, except those whose record cannot be read.
     fn occupants(&self, inventory: &NodeInventory) -> Vec<Occupant> {
         let pods = self.pods.all();
         let occupant = |pod: &Arc<PodEntry>| {
@@ -172,22 +214,25 @@ impl Giver {
             })
         };
         let holding = pods.iter().filter(|pod| pod.holds());
-        holding.filter_map(occupant).collect()
+        let claim = |(uid, claim): (String, PreparedClaim)| Occupant {
+            uid: uid.into(),
+            name: format!("claim {}/{}", claim.namespace, claim.name),
+            held: claim.shares(),
+        };
+        let claims = self.claims.all().into_iter().map(claim);
+        holding.filter_map(occupant).chain(claims).collect()
     }
 
     /// Returns the parts with the UUIDs of the devices that the container sees: cards, or the MIG
-    /// instances that the pod's record names.
+    /// instances that the shares name.
     async fn devices(
         &self,
-        parts: &[Part],
-        record: &[CardShare],
+        given: &[(Part, CardShare)],
         inventory: &NodeInventory,
     ) -> Result<Vec<Part>, Denial> {
-        let mut devices = parts.to_vec();
-        for (card, _) in &mut devices {
-            let Some(share) = record.iter().find(|share| *share.card == *card.uuid) else {
-                continue;
-            };
+        let mut devices = Vec::with_capacity(given.len());
+        for ((card, milli), share) in given {
+            let mut card = card.clone();
             let bad = |what: &str| {
                 let text = format!("card {} {what}", card.uuid);
                 Denial::new("BadRecord", text, PLACE_ANEW)
@@ -201,13 +246,17 @@ impl Giver {
                         "has MIG off, so limits mig cannot hold on a share of it",
                     ));
                 }
-                (None, None) => continue,
+                (None, None) => {
+                    devices.push((card, *milli));
+                    continue;
+                }
             };
-            let uuid = self.instances.make(card, share.milli, start).await;
+            let uuid = self.instances.make(&card, share.milli, start).await;
             let why = |why: Failure| {
                 Denial::new("NoInstance", why.to_string(), "the kubelet tries again")
             };
             card.uuid = uuid.map_err(why)?;
+            devices.push((card, *milli));
         }
         Ok(devices)
     }

@@ -1,9 +1,11 @@
 //! Gives containers their GPUs ("cards") on a node, as the agent of the rule provider `gpu-slice`.
-//! A container gets exactly the cards that an annotation of its pod (the pod's "record") names.
+//! A container gets exactly the cards that its ResourceClaims were allocated, or else that an
+//! annotation of its pod (the pod's "record") names.
 //!
 //! ```text
 //! tautline-nvml ── readings ──▶ inventory ──▶ annotation of the Node ──▶ provider
 //! record of the pod ──▶ assignment, limits ──▶ device plugin, CDI ──▶ container
+//! inventory ── dra ──▶ ResourceSlices; ResourceClaim ── limits ── dra ──▶ CDI ──▶ container
 //! processes on the cards ──▶ usage ── stream ──▶ provider
 //! ```
 
@@ -17,6 +19,7 @@ mod cdi;
 mod cgroup;
 mod channels;
 mod device_plugin;
+mod dra;
 mod giver;
 mod inventory;
 mod kubelet;
@@ -31,4 +34,5 @@ mod stream;
 mod usage;
 
 pub use app::{App, Config, example_metrics};
+pub use dra::Delivery;
 pub use reader::ReaderCommand;

@@ -1,5 +1,5 @@
 //! Makes and destroys the MIG instances on this node. An instance is made for the pod whose record
-//! names it. It is destroyed when no record has named it for a while, unless a process uses it or
+//! names it, or for a claim. It is destroyed when neither has named it for a while, unless a process uses it or
 //! the administrator has made it.
 
 mod plan;
@@ -24,6 +24,7 @@ use tokio::{
 use self::plan::Wanted;
 use crate::{
     channels::{self, Call, Failure},
+    dra::PreparedClaims,
     pods::Pods,
     reader::{ReaderCalls, ReaderState, Snapshot},
 };
@@ -75,6 +76,7 @@ pub(crate) struct Keeper {
     snapshots: watch::Receiver<Snapshot>,
     inventory: watch::Receiver<Arc<NodeInventory>>,
     pods: Arc<Pods>,
+    claims: Arc<PreparedClaims>,
     asks: mpsc::Receiver<Call<Wanted, Made>>,
     own: watch::Sender<OwnInstances>,
     /// The file that lists the agent's instances. Like these, it does not outlive a reboot.
@@ -92,6 +94,7 @@ impl Keeper {
         snapshots: watch::Receiver<Snapshot>,
         inventory: watch::Receiver<Arc<NodeInventory>>,
         pods: Arc<Pods>,
+        claims: Arc<PreparedClaims>,
     ) -> (Self, Instances) {
         let (asking, asks) = mpsc::channel(MAX_WAITING_CONTAINERS);
         let keeper = Self {
@@ -99,6 +102,7 @@ impl Keeper {
             snapshots,
             inventory,
             pods,
+            claims,
             asks,
             own: watch::Sender::new(Arc::new(read_own(&file))),
             file,
@@ -215,8 +219,10 @@ impl Keeper {
     }
 
     fn wanted(&self) -> Vec<Wanted> {
-        let pods = self.pods.all();
-        plan::wanted(pods.iter().map(|pod| &**pod), &self.inventory.borrow())
+        let (pods, claims) = (self.pods.all(), self.claims.all());
+        let claimed = claims.iter().flat_map(|(_, claim)| claim.shares());
+        let pods = pods.iter().map(|pod| &**pod);
+        plan::wanted(pods, claimed, &self.inventory.borrow())
     }
 
     /// Returns the last reading; `None` while the reader sends no readings.

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The field manager of the agent's writes, in `managedFields`.
-const MANAGER: &str = "tautline-gpu-agent";
+pub(crate) const MANAGER: &str = "tautline-gpu-agent";
 const LIMITS_LABEL: &str = "tautline.io/gpu-limits";
 /// The label that GPU feature discovery sets.
 const GFD_LABEL: &str = "nvidia.com/gfd.timestamp";
@@ -54,6 +54,8 @@ pub(crate) struct NodeEntries {
 /// The facts about the node that the agent needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeFacts {
+    /// The UID of the Node object.
+    pub uid: String,
     /// The value of the label `tautline.io/gpu-limits`.
     pub limits: Option<String>,
     /// True if NVIDIA's device plugin offers cards on the node, and so owns all of them, or if a pod
@@ -64,7 +66,6 @@ pub(crate) struct NodeFacts {
 /// The parts of the Node object that the agent needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    uid: String,
     labels: BTreeMap<String, String>,
     inventory: Option<String>,
     /// The keys of the labels that the agent owns.
@@ -163,7 +164,7 @@ impl OwnNode {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(self.name.clone()),
-            uid: Some(node.uid.clone()),
+            uid: Some(node.facts.uid.clone()),
             ..ObjectReference::default()
         };
         self.events
@@ -191,12 +192,12 @@ fn read(node: &Node) -> Seen {
     let ours = |key: &str| key.starts_with("nvidia.com/") || key.starts_with("tautline.io/");
     let labels = node.labels().iter().filter(|(key, _)| ours(key));
     Seen {
-        uid: node.uid().unwrap_or_default(),
         labels: labels.map(|(k, v)| (k.clone(), v.clone())).collect(),
         inventory: node.annotations().get(INVENTORY_ANNOTATION).cloned(),
         own_labels: names("f:labels").collect(),
         owns_inventory: names("f:annotations").any(|name| name == INVENTORY_ANNOTATION),
         facts: NodeFacts {
+            uid: node.uid().unwrap_or_default(),
             limits: node.labels().get(LIMITS_LABEL).cloned(),
             other_owner: capacity.is_some_and(has_nvidia_cards),
         },
@@ -242,7 +243,7 @@ fn plan(name: &str, node: &Seen, wanted: &NodeEntries) -> Option<Value> {
         "kind": "Node",
         // The UID prevents a write to another node with the same name.
         "metadata": {
-            "name": name, "uid": node.uid, "labels": labels, "annotations": annotations
+            "name": name, "uid": node.facts.uid, "labels": labels, "annotations": annotations
         },
     }))
 }

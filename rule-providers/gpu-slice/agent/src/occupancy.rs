@@ -32,9 +32,9 @@ pub(crate) fn fits(
     }
     for part in wanted {
         let on_card = || {
-            others.values().filter_map(|occupant| {
-                let held = occupant.held.iter().find(|held| held.card == part.card)?;
-                Some((occupant.name.as_str(), held))
+            others.values().flat_map(|occupant| {
+                let held = occupant.held.iter().filter(|held| held.card == part.card);
+                held.map(|held| (occupant.name.as_str(), held))
             })
         };
         let mask = |held: &CardShare| place(held).map_or(0, MigPlace::mask);
@@ -51,6 +51,7 @@ pub(crate) fn fits(
         let used: u32 = on_card.iter().map(|(_, milli)| milli).sum();
         if used + u32::from(part.milli) > u32::from(CARD_MILLI) {
             on_card.sort_unstable();
+            on_card.dedup_by_key(|(name, _)| *name);
             let names: Vec<&str> = on_card.iter().map(|(name, _)| *name).collect();
             return Err(occupied(format!(
                 "card {} has {} of 1000 thousandths free, as containers of {} still run",

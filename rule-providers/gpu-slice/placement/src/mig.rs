@@ -5,7 +5,7 @@
 //! memory slices from one of its profile's starts, and a number of compute slices. A record has an
 //! instance's thousandths and first memory slice, which together identify one profile.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,12 @@ impl MigProfile {
 impl MigPlace {
     /// The memory slices as a bit mask; the lowest bit is the first slice of the card.
     pub fn mask(self) -> u16 {
-        let end = self.start.saturating_add(self.size).min(MASK_SLICES);
-        (self.start..end).fold(0, |mask, slice| mask | 1 << slice)
+        self.slices().fold(0, |mask, slice| mask | 1 << slice)
+    }
+
+    /// The numbers of the memory slices.
+    pub fn slices(self) -> Range<u8> {
+        self.start..self.start.saturating_add(self.size).min(MASK_SLICES)
     }
 }
 
@@ -100,6 +104,33 @@ impl MigLayout {
         sizes.sort_unstable();
         sizes.dedup();
         sizes
+    }
+
+    /// The instances that can be on a card without instances of the administrator, the smallest
+    /// first: the thousandths, the profile and the place of each.
+    pub fn instances(&self) -> Vec<(u16, &MigProfile, MigPlace)> {
+        let mut all = Vec::new();
+        for milli in self.sizes() {
+            let of_size = self.usable().filter(|p| p.milli == milli);
+            let starts: BTreeSet<u8> = of_size.flat_map(|p| p.starts.iter().copied()).collect();
+            all.extend(starts.into_iter().filter_map(|start| {
+                let profile = self.profile_at(milli, start)?;
+                Some((milli, profile, profile.at(start)?))
+            }));
+        }
+        all
+    }
+
+    /// The slices of a whole card.
+    pub fn whole(&self) -> MigPlace {
+        let ends = self
+            .usable()
+            .flat_map(|p| p.starts.iter().map(|start| start + p.size));
+        MigPlace {
+            start: 0,
+            size: ends.max().unwrap_or(0),
+            compute: self.free_compute(Occupied::default()),
+        }
     }
 
     /// The occupied slices of a card that has only the administrator's instances.
@@ -165,7 +196,8 @@ impl MigLayout {
         occupied.is_free(place) && place.compute <= self.free_compute(occupied)
     }
 
-    fn free_compute(&self, occupied: Occupied) -> u8 {
+    /// The compute slices that are free.
+    pub fn free_compute(&self, occupied: Occupied) -> u8 {
         let all = self.usable().map(|p| p.compute).max().unwrap_or(0);
         all.saturating_sub(occupied.compute)
     }

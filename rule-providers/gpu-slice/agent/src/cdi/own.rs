@@ -66,7 +66,23 @@ impl OwnSpecs {
         }
     }
 
-    /// Removes the specs that are at least `age` old and whose token is not in `live`.
+    /// Removes all specs whose tokens begin with these characters.
+    pub fn remove_all(&self, start: &str) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if name(&path).is_some_and(|name| name.starts_with(&format!("{PREFIX}{start}"))) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the specs that are at least `age` old and whose token is not in `live`, except those
+    /// of claims.
     pub fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -74,7 +90,8 @@ impl OwnSpecs {
         };
         for entry in entries {
             let path = entry?.path();
-            if !is_own(&path) || token(&path).is_some_and(|token| live.contains(token)) {
+            let stays = |token: &str| token.starts_with("claim-") || live.contains(token);
+            if !is_own(&path) || token(&path).is_some_and(stays) {
                 continue;
             }
             let modified = fs::metadata(&path).and_then(|m| m.modified());

@@ -2,9 +2,6 @@
 //! answers the kubelet's calls.
 
 use std::{
-    fs::Metadata,
-    io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Weak},
@@ -14,8 +11,6 @@ use std::{
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt, stream};
 use tokio::{
-    fs,
-    net::UnixListener,
     sync::watch,
     task::JoinHandle,
     time::{self, Instant},
@@ -26,7 +21,7 @@ use tonic::{Request, Response, Status, transport::Server};
 
 use super::{ids::Counted, start::Starter};
 use crate::kubelet::{
-    channel,
+    FileId, bind, channel,
     device_plugin::{
         AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty,
         ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse,
@@ -34,6 +29,7 @@ use crate::kubelet::{
         device_plugin_server::{DevicePlugin, DevicePluginServer},
         registration_client::RegistrationClient,
     },
+    file_id,
 };
 
 const VERSION: &str = "v1beta1";
@@ -43,9 +39,6 @@ const REGISTER_DEADLINE: Duration = Duration::from_secs(5);
 const MAX_TIME_WITHOUT_STREAM: Duration = Duration::from_secs(10);
 /// The first and the longest wait after a failed registration; the wait doubles in between.
 const RETRY_WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-
-/// The identity of a socket's file: device, inode, and time of change in seconds and nanoseconds.
-type FileId = (u64, u64, i64, i64);
 
 pub(super) struct Registration {
     pub counted: Counted,
@@ -141,14 +134,7 @@ impl Registration {
 
     async fn serve(&self) -> anyhow::Result<Served> {
         let path = self.plugins.join(self.counted.endpoint());
-        match fs::remove_file(&path).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("{} stays", path.display()));
-            }
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
-        let socket = file_id(&path).await?;
+        let (listener, socket) = bind(&path).await?;
         let (stop, streams) = (CancellationToken::new(), Arc::new(()));
         let open = Arc::downgrade(&streams);
         let service = Service {
@@ -192,11 +178,6 @@ impl Registration {
 /// Waits until no devices are offered; returns false if the sender is gone, since the agent stops.
 async fn withdrawn(devices: &mut watch::Receiver<Arc<Vec<Device>>>) -> bool {
     devices.wait_for(|list| list.is_empty()).await.is_ok()
-}
-
-async fn file_id(path: &Path) -> io::Result<FileId> {
-    let of = |m: Metadata| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec());
-    fs::metadata(path).await.map(of)
 }
 
 /// The optional calls of the kubelet: it makes only PreStartContainer.

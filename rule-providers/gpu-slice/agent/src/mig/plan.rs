@@ -34,9 +34,11 @@ impl Wanted {
     }
 }
 
-/// Returns the instances that the records of pods name, except pods that have ended.
+/// Returns the instances that prepared claims and the records of pods name, except pods that have
+/// ended.
 pub(super) fn wanted<'a>(
     pods: impl Iterator<Item = &'a PodEntry>,
+    claimed: impl Iterator<Item = CardShare>,
     inventory: &NodeInventory,
 ) -> Vec<Wanted> {
     let records = pods
@@ -47,7 +49,7 @@ pub(super) fn wanted<'a>(
         let card = find_card(inventory, &share.card)?;
         Wanted::new(card, share.milli, share.start?)
     };
-    shares.flatten().filter_map(of).collect()
+    shares.flatten().chain(claimed).filter_map(of).collect()
 }
 
 /// Returns the card's instances that must be destroyed before the new one is made.
@@ -183,7 +185,7 @@ mod tests {
             pod("GPU-a:500@0", true),
             pod("GPU-a:250,GPU-b:250@0,GPU-a:250@6", false),
         ];
-        let found = wanted(pods.iter(), &inventory);
+        let found = wanted(pods.iter(), std::iter::empty(), &inventory);
         let found: BTreeSet<MigSlot> = found.into_iter().map(|one| one.instance).collect();
         assert_eq!(found, own(&[("2g.20gb", 4), ("1g.10gb", 6)]));
     }

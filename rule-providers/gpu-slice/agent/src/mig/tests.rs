@@ -203,6 +203,7 @@ impl World {
             driver.snapshots.subscribe(),
             inventory.clone(),
             Arc::clone(&pods),
+            Arc::default(),
         );
         keeper.linger = linger;
         let own = keeper.own();
@@ -221,6 +222,7 @@ impl World {
             },
             events: Events::new().0,
             instances: instances.clone(),
+            claims: Arc::default(),
         };
         Self {
             giver: Arc::new(giver),
