@@ -51,6 +51,10 @@ const READ_DEADLINE: Duration = Duration::from_secs(5);
 const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which prepared claims are looked up that may be gone.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+/// The path of the socket in the kubelet's directory. The kubelet's registration client sends the
+/// path as the authority of its requests with `/` as `%2F`, which servers must refuse except before
+/// an `@`, in the part for a user's name.
+const SOCKET: &str = "plugins_registry/driver@gpu.tautline.io.sock";
 /// The version of the service that the driver speaks, as the kubelet names it.
 const SERVICE: &str = "v1.DRAPlugin";
 
@@ -74,8 +78,7 @@ pub(crate) struct Server {
 impl Server {
     /// Runs until it is dropped; containers that run keep their cards.
     pub async fn run(self) {
-        let path = self.kubelet_dir.join("plugins_registry");
-        let path = path.join(format!("{DRIVER}.sock"));
+        let path = self.kubelet_dir.join(SOCKET);
         let sweeps = async {
             loop {
                 time::sleep(SWEEP_INTERVAL).await;
