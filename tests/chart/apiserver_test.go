@@ -25,6 +25,7 @@ func TestAPIServerTakesTheChart(t *testing.T) {
 	plane.namespace(t, "tautline-system")
 	for _, set := range []string{
 		"", existing, strings.Replace(everything, gpu, "", 1), everything, everything + existing,
+		strings.Replace(everything, gpu, "gpu: {enabled: true, delivery: device-plugin}\n", 1),
 		// GPU agents and pods on the host's network are not restricted; in a namespace of its own.
 		"webhooks: {hostNetwork: true, port: 10260}",
 		"podSecurityContext: null\nsecurityContext: null",

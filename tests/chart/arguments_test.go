@@ -18,8 +18,8 @@ func TestArgumentsAreKnown(t *testing.T) {
 	if _, err := os.Stat(binary); err != nil {
 		t.Skipf("%v: run cargo build", err)
 	}
-	for _, set := range []string{"", existing, everything, everything + existing} {
-		all, _ := render(t, Release{}, set)
+	for _, set := range []string{"", existing, everything, everything + existing, devicePlugin, dra} {
+		all, _ := render(t, Release{KubeVersion: "v1.36.3"}, set)
 		for key, object := range all {
 			containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
 			for _, container := range containers {

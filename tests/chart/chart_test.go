@@ -137,9 +137,12 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{"webhooks: {hostNetwork: true}", "10250 is the kubelet's"},
 		{"webhooks: {port: 9090}", "webhooks.port and webhooks.adminPort must differ"},
 		{existing + "extender: {bind: true}", "extender.bind in mode existing needs extender.tls.requireClientCert"},
-		{existing + "gpu: {enabled: true}", "gpu.enabled turns extender.bind on"},
+		{existing + "gpu: {enabled: true, delivery: device-plugin}", "gpu.enabled with gpu.delivery device-plugin turns extender.bind on"},
 		{"gpu: {enabled: true}\nproviders: {gpuSlice: {enabled: false}}", "gpu.enabled needs providers.gpuSlice.enabled"},
 		{"gpu: {enabled: true, limits: hami-core}", "gpu.limits hami-core needs gpu.hamiCore"},
+		{"gpu: {enabled: true, delivery: device-plugin, evictAfter: 10m}", "gpu.evictAfter needs gpu.delivery dra"},
+		{"gpu: {evictAfter: ten}", "does not match pattern"},
+		{"gpu: {delivery: nri}", "value must be one of 'auto', 'dra', 'device-plugin'"},
 		{"gpu: {limits: strict}", "value must be one of 'none', 'timeslice', 'mps', 'mig', 'hami-core'"},
 	} {
 		_, err := Release{Values: values(t, test.values)}.Render()

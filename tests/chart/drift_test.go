@@ -38,7 +38,7 @@ func TestChartIsKustomization(t *testing.T) {
 		{"with-bind", asKustomize + "extender: {bind: true, tls: {requireClientCert: true}}", []string{"with-bind", "webhooks"}},
 		{"with-gate", asKustomize + "controller: {advertiseGate: true}", []string{"with-gate", "webhooks"}},
 		{"with-open-reports", asKustomize + "controller: {openReports: true}", []string{"with-open-reports", "webhooks"}},
-		{"with-gpu", asKustomize + "extender: {tls: {requireClientCert: true}}\ngpu: {enabled: true}", []string{"with-gpu", "webhooks"}},
+		{"with-gpu", asKustomize + "extender: {tls: {requireClientCert: true}}\ngpu: {enabled: true, delivery: device-plugin}", []string{"with-gpu", "webhooks"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			chart, _ := render(t, Release{}, test.values)

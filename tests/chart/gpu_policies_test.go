@@ -13,11 +13,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const record = "tautline.io/gpu-devices"
+const (
+	record       = "tautline.io/gpu-devices"
+	devicePlugin = "gpu: {enabled: true, delivery: device-plugin}\n"
+)
 
 // The record of a pod's cards is written by pods/binding only.
 func TestRecordOfCardsIsTheSchedulers(t *testing.T) {
-	plane := startGPUPlane(t)
+	plane := startGPUPlane(t, devicePlugin)
 	pods := plane.clients.CoreV1().Pods("default")
 	template := func(name string) *corev1.Pod {
 		return &corev1.Pod{
@@ -73,7 +76,7 @@ func TestRecordOfCardsIsTheSchedulers(t *testing.T) {
 
 // An agent changes its own node only, and there its own labels and annotations.
 func TestGPUAgentChangesItsOwnNodeOnly(t *testing.T) {
-	plane := startGPUPlane(t)
+	plane := startGPUPlane(t, gpu)
 	agent := plane.agentOn(t, "node-a")
 	patch := func(clients kubernetes.Interface, node, body string) error {
 		_, err := clients.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{})
@@ -120,11 +123,11 @@ func TestGPUAgentChangesItsOwnNodeOnly(t *testing.T) {
 }
 
 // startGPUPlane has the chart with GPU agents, and two nodes.
-func startGPUPlane(t *testing.T) *controlPlane {
+func startGPUPlane(t *testing.T, values string) *controlPlane {
 	t.Helper()
 	plane := startControlPlane(t)
 	check(t, plane.apply(t.Context(), manifest(t, "{apiVersion: v1, kind: Namespace, metadata: {name: tautline-system}}")))
-	_, rendered := render(t, Release{}, gpu)
+	_, rendered := render(t, Release{KubeVersion: "v1.36.3"}, values)
 	for _, text := range rendered.Manifests {
 		check(t, plane.apply(t.Context(), manifest(t, text)))
 	}

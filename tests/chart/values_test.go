@@ -213,7 +213,7 @@ var cases = []struct {
 			"DaemonSet/tautline-latency-agent " + container + ".resources.limits.memory": "1Gi",
 			"Deployment/tautline-latency " + pod + ".nodeSelector":                       "",
 		}},
-	{"gpu.enabled", "gpu: {enabled: true}", want{
+	{"gpu.enabled", "gpu: {enabled: true, delivery: device-plugin}", want{
 		"DaemonSet/tautline-gpu-agent " + args: `["agent","gpu","--provider=http://tautline-gpu-slice-agents.tautline-system.svc:5309",` +
 			`"--token-file=/var/run/secrets/tautline/token","--token-over-http","--driver-root=/host","--limits=none"]`,
 		"DaemonSet/tautline-gpu-agent " + pod + ".hostPID":                          "true",
@@ -227,7 +227,19 @@ var cases = []struct {
 		"ValidatingAdmissionPolicyBinding/tautline-gpu-devices":                     "tautline-gpu-devices",
 		"ValidatingAdmissionPolicyBinding/tautline-gpu-agent":                       "tautline-gpu-agent",
 	}},
-	{"gpu.limits gpu.mps.resources gpu.mps.extraArgs", "gpu: {enabled: true, limits: mps, mps: {extraArgs: [--exclusive], resources: {limits: {memory: 3Gi}}}}", want{
+	{"gpu.delivery gpu.evictAfter", "gpu: {enabled: true, delivery: dra, evictAfter: 10m}", want{
+		"DaemonSet/tautline-gpu-agent " + args: `["agent","gpu","--provider=http://tautline-gpu-slice-agents.tautline-system.svc:5309",` +
+			`"--token-file=/var/run/secrets/tautline/token","--token-over-http","--driver-root=/host","--delivery=dra","--evict-after=10m","--limits=none"]`,
+		"DeviceClass/gpu.tautline.io .spec.extendedResourceName":            "tautline.io/gpu",
+		"Deployment/tautline-scheduler " + args:                             `["extender","--listen=127.0.0.1:8888"]`,
+		"ValidatingAdmissionPolicyBinding/tautline-gpu-agent":               "tautline-gpu-agent",
+		"ValidatingAdmissionPolicyBinding/tautline-gpu-agent-slices":        "tautline-gpu-agent-slices",
+		"ValidatingAdmissionPolicyBinding/tautline-gpu-requests":            "tautline-gpu-requests",
+		"DaemonSet/tautline-gpu-agent " + pod + ".volumes[*].name":          "token driver-root dev plugins-registry cdi cdi-static run",
+		"DaemonSet/tautline-gpu-agent " + container + ".volumeMounts[3]":    `{"mountPath":"/var/lib/kubelet/plugins_registry","name":"plugins-registry"}`,
+		"DaemonSet/tautline-gpu-agent " + pod + ".volumes[3].hostPath.type": "DirectoryOrCreate",
+	}},
+	{"gpu.limits gpu.mps.resources gpu.mps.extraArgs", "gpu: {enabled: true, delivery: device-plugin, limits: mps, mps: {extraArgs: [--exclusive], resources: {limits: {memory: 3Gi}}}}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[6]":                 "--limits=mps",
 		"DaemonSet/tautline-gpu-agent " + container + ".resources.limits.memory": "128Mi",
 		"DaemonSet/tautline-gpu-mps " + args:                                     `["agent","mps","--driver-root=/host","--exclusive"]`,
@@ -236,22 +248,25 @@ var cases = []struct {
 		"DaemonSet/tautline-gpu-mps " + pod + ".automountServiceAccountToken":    "",
 		"ServiceAccount/tautline-gpu-mps .automountServiceAccountToken":          "false",
 	}},
-	{"gpu.timeslice", "gpu: {enabled: true, limits: timeslice, timeslice: short}", want{
+	{"gpu.timeslice", "gpu: {enabled: true, delivery: device-plugin, limits: timeslice, timeslice: short}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[7]": "--timeslice=short",
 	}},
-	{"gpu.hamiCore", "gpu: {enabled: true, limits: hami-core, hamiCore: /opt/libvgpu.so}", want{
+	{"gpu.hamiCore", "gpu: {enabled: true, delivery: device-plugin, limits: hami-core, hamiCore: /opt/libvgpu.so}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[7]": "--hami-core=/opt/libvgpu.so",
 	}},
 	{"gpu.extraArgs gpu.extraEnv",
-		"gpu: {enabled: true, extraArgs: [--log=debug], extraEnv: [{name: A, value: b}]}", want{
+		"gpu: {enabled: true, delivery: device-plugin, extraArgs: [--log=debug], extraEnv: [{name: A, value: b}]}", want{
 			"DaemonSet/tautline-gpu-agent " + container + ".args[7]":     "--log=debug",
 			"DaemonSet/tautline-gpu-agent " + container + ".env[*].name": "NODE_NAME A",
 		}},
-	{"gpu.driverRoot gpu.kubeletDir", "gpu: {enabled: true, driverRoot: /run/nvidia/driver, kubeletDir: /k}", want{
+	{"gpu.driverRoot gpu.kubeletDir", "gpu: {enabled: true, delivery: device-plugin, driverRoot: /run/nvidia/driver, kubeletDir: /k}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[6]":                                      "--kubelet-dir=/k",
 		"DaemonSet/tautline-gpu-agent " + pod + `.volumes[?(@.name=="driver-root")].hostPath.path`:    "/run/nvidia/driver",
 		"DaemonSet/tautline-gpu-agent " + pod + `.volumes[?(@.name=="device-plugins")].hostPath.path`: "/k/device-plugins",
 		"DaemonSet/tautline-gpu-agent " + pod + `.volumes[?(@.name=="pod-resources")].hostPath.path`:  "/k/pod-resources",
+	}},
+	{"gpu.kubeletDir gpu.delivery", "gpu: {enabled: true, delivery: dra, kubeletDir: /k}", want{
+		"DaemonSet/tautline-gpu-agent " + pod + `.volumes[?(@.name=="plugins-registry")].hostPath.path`: "/k/plugins_registry",
 	}},
 	{"gpu.runtimeClassName gpu.priorityClassName gpu.nodeSelector gpu.tolerations gpu.affinity gpu.resources",
 		"gpu: {enabled: true, runtimeClassName: nvidia, priorityClassName: p, nodeSelector: {a: b}, tolerations: [{key: k}], affinity: {nodeAffinity: {}}, resources: {limits: {memory: 1Gi}}}", want{
@@ -361,10 +376,10 @@ var cases = []struct {
 }
 
 func TestValues(t *testing.T) {
-	defaults, _ := render(t, Release{}, "")
+	defaults, _ := render(t, Release{KubeVersion: "v1.36.3"}, "")
 	for _, test := range cases {
 		t.Run(test.value, func(t *testing.T) {
-			all, _ := render(t, Release{}, test.values)
+			all, _ := render(t, Release{KubeVersion: "v1.36.3"}, test.values)
 			changed := false
 			for field, text := range test.want {
 				if got := all.at(t, field); got != text {

@@ -2,11 +2,13 @@
 
 mod certificates;
 mod crds;
+mod gpu;
 mod installation;
 mod rules;
 mod scheduler;
 mod webhooks;
 
+pub(super) use gpu::{DRIVER, is_dra};
 pub(crate) use installation::version_of;
 pub(super) use scheduler::filter_requests;
 
@@ -20,7 +22,7 @@ use super::{
 type Check = fn(&State<'_>, &mut Vec<Finding>) -> Option<Finding>;
 
 /// The checks of an installation whose namespace exists, in the order of their findings.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 14] = [
     installation::components,
     installation::rights,
     certificates::check,
@@ -30,6 +32,8 @@ const CHECKS: [Check; 12] = [
     rules::bindings,
     rules::providers,
     installation::agents,
+    gpu::delivery,
+    gpu::cards,
     scheduler::calls,
     scheduler::pending,
     installation::versions,

@@ -11,6 +11,7 @@ use k8s_openapi::{
         coordination::v1::Lease,
         core::v1::{Node, Pod, Secret, Service},
         discovery::v1::EndpointSlice,
+        resource::v1::{DeviceClass, ResourceSlice},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     jiff::Timestamp,
@@ -34,6 +35,8 @@ pub(crate) struct Cluster {
     pub now: Timestamp,
     /// The version of this binary.
     pub version: String,
+    /// The version of the API server.
+    pub kubernetes: String,
     pub namespace_exists: Option<bool>,
     pub crds: Option<Vec<CustomResourceDefinition>>,
     /// The Deployments of Tautline's namespace, as are the DaemonSets, pods and Leases.
@@ -52,6 +55,9 @@ pub(crate) struct Cluster {
     pub policies: Option<Vec<ConstraintPolicy>>,
     pub offers: Option<Vec<ConstraintPolicyOffer>>,
     pub bindings: Option<Vec<ConstraintPolicyBinding>>,
+    /// The devices of the cluster, and their classes; not read without GPU agents.
+    pub resource_slices: Option<Vec<ResourceSlice>>,
+    pub device_classes: Option<Vec<DeviceClass>>,
     /// The pods of the namespaces with offers.
     pub workload_pods: Option<Vec<Pod>>,
     pub webhooks: Option<Vec<WebhookConfiguration>>,

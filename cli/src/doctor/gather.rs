@@ -64,7 +64,9 @@ pub(crate) async fn gather(client: Client, namespace: &str) -> Result<(Cluster, 
         namespace,
         unread: RefCell::default(),
     };
-    Ok((reader.read().await, version.git_version))
+    let mut cluster = reader.read().await;
+    cluster.kubernetes.clone_from(&version.git_version);
+    Ok((cluster, version.git_version))
 }
 
 fn unreachable(error: kube::Error) -> anyhow::Error {
@@ -112,6 +114,8 @@ impl Reader<'_> {
         read!(cluster,
             secrets: self.secrets(&cluster),
             slices: self.slices(&cluster),
+            resource_slices: self.list_with_gpu_agents(&cluster),
+            device_classes: self.list_with_gpu_agents(&cluster),
             workload_pods: self.workload_pods(&cluster),
             rights: self.rights(&cluster),
             filter_requests: self.filter_requests(&cluster),
@@ -258,6 +262,13 @@ impl Reader<'_> {
             (namespace, ListParams::default().labels(&selector))
         });
         self.list_in(lists).await
+    }
+
+    /// Lists the objects of a kind that matters only where GPU agents run.
+    async fn list_with_gpu_agents<K: Kind>(&self, cluster: &Cluster) -> Option<Vec<K>> {
+        let workloads = cluster.workloads();
+        workloads.iter().find(|w| w.role == Role::GpuAgent)?;
+        self.list(None).await
     }
 
     /// Reads the pods of namespaces with offers.

@@ -7,7 +7,10 @@ use k8s_openapi::api::authorization::v1::{
 };
 use tautline_core::names::{CONTROLLER, GROUP};
 
-use super::workload::{Role, Workload};
+use super::{
+    checks::{DRIVER, is_dra},
+    workload::{Role, Workload},
+};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -82,7 +85,7 @@ impl Right {
     }
 }
 
-/// Returns the rights that a workload needs; agents need no rights.
+/// Returns the rights that a workload needs; latency agents need no rights.
 pub(crate) fn needed(workload: &Workload<'_>, own: &str) -> Vec<Right> {
     let mut rights = Vec::new();
     let mut add = |verb, group, resources: &[&'static str], object: (&str, &str)| {
@@ -157,6 +160,19 @@ pub(crate) fn needed(workload: &Workload<'_>, own: &str) -> Vec<Right> {
             }
         }
         Role::Scripted => add("list", GROUP, &["costproviders", "ruleproviders"], all),
+        Role::GpuAgent => {
+            add("patch", "", &["nodes"], all);
+            add("list", "", &["pods"], all);
+            if is_dra(workload) {
+                for verb in ["list", "create", "patch", "delete"] {
+                    add(verb, DRA, &["resourceslices"], all);
+                }
+                add("get", DRA, &["resourceclaims"], all);
+                add("patch", DRA, &["resourceclaims/status"], all);
+                let own_claims = "associated-node:patch";
+                add(own_claims, DRA, &["resourceclaims/driver"], ("", DRIVER));
+            }
+        }
         Role::LatencyAgent => {}
     }
     rights

@@ -22,6 +22,7 @@ pub(crate) enum Role {
     Latency,
     Scripted,
     LatencyAgent,
+    GpuAgent,
 }
 
 impl Role {
@@ -35,6 +36,7 @@ impl Role {
             (Some("latency"), _) => Some(Self::Latency),
             (Some("scripted"), _) => Some(Self::Scripted),
             (None, Some("latency")) => Some(Self::LatencyAgent),
+            (None, Some("gpu")) => Some(Self::GpuAgent),
             (None, None) if after("extender").is_some() => Some(Self::Extender),
             (None, None) if after("controller").is_some() => Some(Self::Controller),
             (None, None) if after("admission").is_some() => Some(Self::Admission),
@@ -51,6 +53,7 @@ impl Role {
             Self::Latency => "provider of latency",
             Self::Scripted => "scripted provider",
             Self::LatencyAgent => "latency agent",
+            Self::GpuAgent => "GPU agent",
         }
     }
 }
@@ -242,6 +245,7 @@ mod tests {
             Some(Role::Latency)
         );
         assert_eq!(of(ours, &["agent", "latency"]), Some(Role::LatencyAgent));
+        assert_eq!(of(ours, &["agent", "gpu"]), Some(Role::GpuAgent));
         assert_eq!(of(ours, &["provider", "other"]), None);
         assert_eq!(of(ours, &[]), None);
         assert_eq!(of("example.com/other", &["controller"]), None);

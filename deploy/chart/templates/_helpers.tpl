@@ -18,9 +18,23 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* "true" if the extender binds. */}}
+{{/* How containers get cards: dra or device-plugin. A release of an older chart has no value. */}}
+{{- define "tautline.gpuDelivery" -}}
+{{- $delivery := .Values.gpu.delivery | default "auto" -}}
+{{- if ne $delivery "auto" }}{{ $delivery }}
+{{- else if semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version }}dra
+{{- else }}device-plugin
+{{- end -}}
+{{- end }}
+
+{{/* "true" if the agents deliver cards by DRA. */}}
+{{- define "tautline.gpuDra" -}}
+{{- if and .Values.gpu.enabled (eq (include "tautline.gpuDelivery" .) "dra") }}true{{ end -}}
+{{- end }}
+
+{{/* "true" if the extender binds. With DRA kube-scheduler allocates the cards. */}}
 {{- define "tautline.bind" -}}
-{{- if or .Values.extender.bind .Values.gpu.enabled }}true{{ end -}}
+{{- if or .Values.extender.bind (and .Values.gpu.enabled (not (include "tautline.gpuDra" .))) }}true{{ end -}}
 {{- end }}
 
 {{/* Exempt namespaces, with commas. */}}

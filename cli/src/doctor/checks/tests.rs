@@ -1,4 +1,5 @@
 mod fixtures;
+mod gpu;
 mod installation;
 mod rules;
 mod tls;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 
 const NAMESPACE: &str = "tautline-system";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// An API server that answers from a function of method and path; it counts requests by path.
 struct Server {
@@ -128,6 +129,9 @@ async fn installation_is_read() {
     );
     assert_eq!(cluster.offers.unwrap().len(), 1);
     assert_eq!(server.count("/api/v1/namespaces/shop/pods"), 1);
+    assert_eq!(cluster.kubernetes, "v1.36.0");
+    assert!(cluster.resource_slices.is_none() && cluster.device_classes.is_none());
+    assert_eq!(server.count(SLICES), 0, "no GPU agent runs");
     let [odd] = &cluster.unread[..] else {
         panic!("{:?}", cluster.unread);
     };
@@ -137,6 +141,24 @@ async fn installation_is_read() {
             .contains("could not be checked: it cannot be parsed"),
         "{odd:?}"
     );
+}
+
+#[tokio::test]
+async fn slices_and_classes_are_read_with_gpu_agents() {
+    let server = Server::new(|path| match path {
+        "/apis/apps/v1/namespaces/tautline-system/daemonsets" => list(json!([{
+            "metadata": {"name": "a"},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [
+                {"name": "a", "image": "tautline:1", "args": ["agent", "gpu"]}]}}}}])),
+        SLICES => list(json!([{"metadata": {"name": "s"}, "spec": {
+            "driver": "gpu.tautline.io", "pool": {"name": "n", "generation": 1,
+                                                  "resourceSliceCount": 1}}}])),
+        "/apis/resource.k8s.io/v1/deviceclasses" => refusal(404, "unknown kind"),
+        path => installation(path),
+    });
+    let cluster = server.read().await;
+    assert_eq!(cluster.resource_slices.unwrap().len(), 1);
+    assert_eq!(cluster.device_classes.unwrap().len(), 0);
 }
 
 #[tokio::test]

@@ -6,9 +6,13 @@
 use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::{
-    api::core::v1::{Pod, PodTemplateSpec},
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{Pod, PodTemplateSpec},
+    },
     jiff::Timestamp,
 };
+use kube::ResourceExt;
 use rcgen::{CertificateParams, KeyPair};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -210,5 +214,48 @@ pub(super) fn healthy() -> Cluster {
     cluster.filter_requests = ["tautline-extender-n1", "tautline-extender-n2"]
         .map(calls)
         .into();
+    cluster
+}
+
+/// [`healthy`] with GPU agents that deliver by DRA; the node n1 has a card, and n2 has none.
+pub(super) fn healthy_dra() -> Cluster {
+    let mut cluster = healthy();
+    let mut agents: Vec<Value> = take(&mut manifests("deploy/with-gpu"), "DaemonSet");
+    for agent in &mut agents {
+        let args = &mut agent["spec"]["template"]["spec"]["containers"][0]["args"];
+        args.as_array_mut().unwrap().push("--delivery=dra".into());
+    }
+    let daemon_sets = cluster.daemon_sets.as_mut().unwrap();
+    daemon_sets.extend(agents.into_iter().map(of::<DaemonSet>));
+    let added = Cluster {
+        daemon_sets: daemon_sets.pop().map(|agent| vec![agent]),
+        ..Cluster::default()
+    };
+    let workload = &added.workloads()[0];
+    let pods = ["n1", "n2"].map(|n| pod_of(workload.template, &format!("gpu-agent-{n}"), n));
+    cluster.pods.as_mut().unwrap().extend(pods);
+    let rights = rights::needed(workload, NAMESPACE).into_iter();
+    let rights = rights.map(|right| (right, true));
+    cluster.rights.as_mut().unwrap().extend(rights);
+    daemon_sets.extend(added.daemon_sets.clone().unwrap());
+    cluster.kubernetes = "v1.36.3".to_owned();
+    let nodes = cluster.nodes.as_mut().unwrap();
+    nodes[0]
+        .labels_mut()
+        .insert("nvidia.com/gpu.count".into(), "1".into());
+    nodes[1]
+        .labels_mut()
+        .insert("nvidia.com/gpu.count".into(), "0".into());
+    cluster.device_classes = Some(vec![of(json!({
+        "metadata": {"name": "gpu.tautline.io"},
+        "spec": {"extendedResourceName": "tautline.io/gpu"},
+    }))]);
+    cluster.resource_slices = Some(vec![of(json!({
+        "metadata": {"name": "n1-gpu.tautline.io-0"},
+        "spec": {"driver": "gpu.tautline.io", "nodeName": "n1",
+                 "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+                 "devices": [{"name": "gpu-0", "allowMultipleAllocations": true,
+                              "capacity": {"milli": {"value": "1k"}}}]},
+    }))]);
     cluster
 }
