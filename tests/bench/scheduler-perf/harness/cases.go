@@ -33,6 +33,8 @@ type Case struct {
 	Decides bool
 	// Binds: the extender binds.
 	Binds bool
+	// Claims: pods claim quarters of the cards of ResourceSlices (DRA).
+	Claims bool
 	// Counts is the URL of the extender's metrics; empty without an extender.
 	Counts    string
 	server    func(bin binaries) []string
@@ -54,6 +56,8 @@ var Cases = []Case{
 	{Name: "governed-decisive", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender("--answer", "decisive"), providers: rules},
 	{Name: "governed-shortlist", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender("--answer", "shortlist"), providers: rules},
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Decides: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
+	{Name: "dra-bare", Claims: true},
+	{Name: "dra", Tautline: true, Governed: true, Asked: true, Decides: true, Claims: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
 	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watchers},

@@ -77,6 +77,11 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 	if err != nil {
 		return err
 	}
+	if c.Claims {
+		if err := publish(tCtx, nodes); err != nil {
+			return err
+		}
+	}
 	if c.Tautline {
 		if err := install(tCtx, h.Root, nodes, c); err != nil {
 			return err
@@ -149,6 +154,11 @@ func (h *Harness) check(tCtx ktesting.TContext, running *servers, c Case, nodes 
 		}
 		if err := h.result.count(page, c, all); err != nil {
 			return fmt.Errorf("%w\n%s", err, ours(page))
+		}
+	}
+	if c.Claims {
+		if err := allocatedOnce(tCtx, pods); err != nil {
+			return err
 		}
 	}
 	if c.Governed {

@@ -42,11 +42,15 @@ type cluster struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
+func newCluster(tCtx ktesting.TContext) cluster {
+	cached := memory.NewMemCacheClient(tCtx.Client().Discovery())
+	return cluster{tCtx, tCtx.Dynamic(), restmapper.NewDeferredDiscoveryRESTMapper(cached)}
+}
+
 // install creates Tautline's CRDs, the providers' Services, the table of round-trip
 // times, policies, offers, and the servers that pods must be near.
 func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, of Case) error {
-	cached := memory.NewMemCacheClient(tCtx.Client().Discovery())
-	c := cluster{tCtx, tCtx.Dynamic(), restmapper.NewDeferredDiscoveryRESTMapper(cached)}
+	c := newCluster(tCtx)
 	for _, kind := range kinds {
 		if err := c.file(filepath.Join(root, "deploy/crds", kind+".yaml"), ""); err != nil {
 			return err

@@ -33,6 +33,8 @@ var cases = []struct{ name, title string }{
 	{"governed-decisive", "Tautline, governed by 2 rules, one node back"},
 	{"governed-shortlist", "the same, 64 nodes back"},
 	{"governed-bind", "Tautline, governed pods, Tautline binds"},
+	{"dra-bare", "no extender, pods claim quarters of cards"},
+	{"dra", "Tautline, the same pods governed by 2 rules"},
 	{"ungoverned", "Tautline, pods not governed"},
 	{"gated-noop", "a no-op in Go behind the gate"},
 	{"gated-watched", "the same, two processes watch pods"},

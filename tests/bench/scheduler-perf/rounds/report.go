@@ -37,6 +37,8 @@ var goals = []Goal{
 	{"behind the gate, of that", "gated", always("gated-watched"), nil},
 	{"behind the gate, of no extender", "gated", always("bare"), nil},
 	{"governed, Tautline binds, of no extender", "governed-bind", always("bare"), map[int]float64{500: 0.75, 5000: 0.80}},
+	{"governed, pods claim cards, of no extender with such pods", "dra", always("dra-bare"), nil},
+	{"governed, pods claim cards, of Tautline binds", "dra", always("governed-bind"), nil},
 }
 
 const (
