@@ -128,6 +128,15 @@ claims_hold() {
     done <<<"$all"
 }
 
+# statuses: the claims of an app say on which card they are, and how much memory they have.
+statuses() {
+    local all
+    all=$(kubectl -n vision get resourceclaims -o json |
+        jq -c ".items[] | select(.metadata.name | startswith(\"$1\")) | [.status.devices[]?.data | .card, .milli, .memoryMiB]")
+    echo "$all"
+    (($(grep -c 'GPU-.*,250,2[0-9]*' <<<"$all") == $2))
+}
+
 # says_of POD TEXT: an event of a pod of the namespace vision, or of the namespace $3.
 says_of() {
     local events
@@ -142,7 +151,7 @@ refused_claim() {
 
 refuses_the_old_way() {
     local said
-    said=$(gpu_pod old old 250 | kubectl create -f - 2>&1) && fail "a pod with tautline.io/gpu-milli is admitted"
+    said=$(gpu_pod refused old 250 | kubectl create -f - 2>&1) && fail "a pod with tautline.io/gpu-milli is admitted"
     [[ $said == *'capacity.requests.milli'* ]] || fail "a pod with tautline.io/gpu-milli is refused without the fix: $said"
 }
 
@@ -260,4 +269,11 @@ no_claims_left() {
     left=$(allocations)
     echo "$left"
     [[ -z $left ]]
+}
+
+no_slices() {
+    local slices
+    slices=$(kubectl get resourceslices -o name)
+    echo "$slices"
+    [[ -z $slices ]]
 }

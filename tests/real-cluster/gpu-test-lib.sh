@@ -45,7 +45,7 @@ write_cdi_spec() {
 install_gpu_chart() {
     installed_at=$EPOCHSECONDS
     "$bin/helm" install tautline "$repo/deploy/chart" --namespace tautline-system --create-namespace \
-        --set gpu.enabled=true --set listenHost=0.0.0.0 --set networkPolicy.enabled=true \
+        --set gpu.enabled=true --set gpu.delivery=device-plugin --set listenHost=0.0.0.0 --set networkPolicy.enabled=true \
         --set providers.latency.enabled=false --set 'controller.extraArgs={--eviction-cool-down=5s}' \
         --set "gpu.extraArgs={--nvml-library=/host$run/\$(NODE_NAME)/fake/libnvidia-ml.so.1}" \
         --set 'gpu.extraEnv[0].name=FAKE_NVML_FILE' \

@@ -18,7 +18,7 @@ use crate::{
     cards::{Cards, CardsOutput},
     cdi::{CardSpecs, OwnSpecs},
     device_plugin::{DevicePlugin, SOCKET_POLL_INTERVAL},
-    dra::{Delivery, Driver, PreparedClaims, Publisher, Server},
+    dra::{Delivery, Driver, PreparedClaims, Publisher, Server, StatusWriter},
     giver::Giver,
     limits::{self, DriverRoot, Mode, Settings, hami_core, smi},
     metrics::{Metrics, PREFIX},
@@ -204,9 +204,20 @@ impl App {
             instances,
             claims: Arc::clone(&claims),
         });
+        let (uses, use_now) = watch::channel(None);
         let is_dra = config.delivery == Delivery::Dra;
         // Claims of an earlier delivery are unprepared when their pods end.
         if is_dra || !claims.all().is_empty() {
+            let statuses = StatusWriter {
+                client: client.clone(),
+                node: config.node.clone(),
+                claims: Arc::clone(&claims),
+                pods: Arc::clone(&pods),
+                inventory: output.inventory.subscribe(),
+                mode: output.mode.subscribe(),
+                uses: use_now.clone(),
+            };
+            tasks.spawn_until_stop("statuses of claims", statuses.run());
             let driver = Driver {
                 node: config.node.clone(),
                 delivery: config.delivery,
@@ -245,7 +256,6 @@ impl App {
             tasks.spawn_until_stop("device plugin", plugin.run(SOCKET_POLL_INTERVAL));
         }
 
-        let (uses, use_now) = watch::channel(None);
         let processes = Processes::new(PROC.into(), config.driver_root);
         let measured = usage::run(snapshot.clone(), processes, pods, uses, used);
         let until = stop.clone();

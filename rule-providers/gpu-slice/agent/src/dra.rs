@@ -12,6 +12,7 @@ mod prepared;
 mod publisher;
 mod service;
 mod slices;
+mod status;
 
 use std::{fmt, str::FromStr};
 
@@ -19,6 +20,7 @@ pub(crate) use self::{
     prepared::{PreparedClaim, PreparedClaims},
     publisher::Publisher,
     service::{Driver, Server},
+    status::StatusWriter,
 };
 
 /// The name of the driver, and of its DeviceClass.

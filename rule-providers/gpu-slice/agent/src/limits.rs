@@ -149,7 +149,7 @@ pub(crate) fn edits(mode: Mode, settings: &Settings, cards: &[Part]) -> Result<E
 /// Returns the memory of a part of a card in MiB, at least 1. `None` means that the memory cannot
 /// be limited, since the card's is not known, for example because the card shares the node's
 /// memory.
-fn memory_mib(memory_bytes: u64, milli: u16) -> Option<u64> {
+pub(crate) fn memory_mib(memory_bytes: u64, milli: u16) -> Option<u64> {
     let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(CARD_MILLI);
     let mib = u64::try_from(bytes >> 20).unwrap_or(u64::MAX).max(1);
     (memory_bytes > 0).then_some(mib)

@@ -4,10 +4,12 @@
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use tautline_core::quantity::parse_milli;
 use tautline_gpu_placement::{
-    device_annotation::CardShare, node_inventory::NodeInventory, shape::CARD_MILLI,
+    device_annotation::{self, CardShare},
+    node_inventory::NodeInventory,
+    shape::CARD_MILLI,
 };
 
-use super::{DRIVER, MILLI, slices::find_device};
+use super::{DRIVER, MILLI, prepared::PreparedDevice, slices::find_device};
 use crate::assignment::{Denial, Part};
 
 /// The remedy for an allocation that does not hold.
@@ -24,6 +26,18 @@ pub(super) struct Grant {
     pub share: CardShare,
     /// True if the claim watches the card and takes nothing of it.
     pub is_admin: bool,
+}
+
+impl Grant {
+    /// Returns the device as the list of prepared claims has it.
+    pub fn prepared(&self) -> PreparedDevice {
+        PreparedDevice {
+            device: self.device.clone(),
+            share_id: self.share_id.clone(),
+            share: device_annotation::format(std::slice::from_ref(&self.share)),
+            is_admin: self.is_admin,
+        }
+    }
 }
 
 /// Returns what the claim was allocated of the node's cards; devices of other drivers do not count.

@@ -19,22 +19,34 @@ use tautline_gpu_placement::{
 pub(crate) struct PreparedClaim {
     pub namespace: String,
     pub name: String,
-    /// The parts of cards, as the annotation of a pod has them.
-    shares: String,
+    pub devices: Vec<PreparedDevice>,
+}
+
+/// A device of a prepared claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PreparedDevice {
+    pub device: String,
+    pub share_id: Option<String>,
+    /// The part of a card, as the annotation of a pod has it.
+    pub share: String,
+    /// True if the claim watches the card and takes nothing of it.
+    pub is_admin: bool,
+}
+
+impl PreparedDevice {
+    /// Returns the part of a card.
+    pub fn share(&self) -> Option<CardShare> {
+        let shares = device_annotation::parse(&self.share, CARD_MILLI).ok()?;
+        shares.into_iter().next()
+    }
 }
 
 impl PreparedClaim {
-    pub fn new(namespace: &str, name: &str, shares: &[CardShare]) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            shares: device_annotation::format(shares),
-        }
-    }
-
-    /// Returns the parts of cards; a claim of an administrator has none.
+    /// Returns the parts of cards that the claim takes.
     pub fn shares(&self) -> Vec<CardShare> {
-        device_annotation::parse(&self.shares, CARD_MILLI).unwrap_or_default()
+        let taking = self.devices.iter().filter(|device| !device.is_admin);
+        taking.filter_map(PreparedDevice::share).collect()
     }
 }
 
@@ -111,17 +123,29 @@ mod tests {
     fn claims_outlive_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run/claims.json");
-        let shares = device_annotation::parse("GPU-a:250,GPU-b:125@3", CARD_MILLI).unwrap();
-        let claim = PreparedClaim::new("vision", "quarter", &shares);
+        let device = |share: &str, is_admin| PreparedDevice {
+            device: "gpu-a".to_owned(),
+            share: share.to_owned(),
+            is_admin,
+            ..PreparedDevice::default()
+        };
+        let claim = PreparedClaim {
+            namespace: "vision".to_owned(),
+            name: "quarter".to_owned(),
+            devices: vec![
+                device("GPU-a:250", false),
+                device("GPU-b:125@3", false),
+                device("GPU-c:1000", true),
+            ],
+        };
         let claims = PreparedClaims::read(file.clone()).unwrap();
         assert!(claims.all().is_empty());
         assert!(claims.add("u1", claim.clone()).unwrap());
         assert!(!claims.add("u1", claim.clone()).unwrap());
-        claims
-            .add("u2", PreparedClaim::new("vision", "monitor", &[]))
-            .unwrap();
+        claims.add("u2", PreparedClaim::default()).unwrap();
         let again = PreparedClaims::read(file.clone()).unwrap();
         assert_eq!(again.all()[0], ("u1".to_owned(), claim));
+        let shares = device_annotation::parse("GPU-a:250,GPU-b:125@3", CARD_MILLI).unwrap();
         assert_eq!(again.all()[0].1.shares(), shares);
         assert!(again.all()[1].1.shares().is_empty());
         again.remove("u1").unwrap();

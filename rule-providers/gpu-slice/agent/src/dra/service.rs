@@ -75,6 +75,15 @@ pub(crate) struct Server {
     pub kubelet_dir: PathBuf,
 }
 
+/// The socket's file, which goes with the server.
+struct SocketFile<'a>(&'a Path);
+
+impl Drop for SocketFile<'_> {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(self.0);
+    }
+}
+
 impl Server {
     /// Runs until it is dropped; containers that run keep their cards.
     pub async fn run(self) {
@@ -100,6 +109,7 @@ impl Server {
     /// Serves until the socket's file is gone.
     async fn serve(&self, path: &Path) -> anyhow::Result<()> {
         let (listener, socket) = bind(path).await?;
+        let _file = SocketFile(path);
         let served = tonic::transport::Server::builder()
             .add_service(RegistrationServer::from_arc(Arc::clone(&self.driver)))
             .add_service(DraPluginServer::from_arc(Arc::clone(&self.driver)))
@@ -129,12 +139,11 @@ impl Driver {
         let object = self.read(claim).await?;
         let inventory = self.giver.cards().await?;
         let granted = grants(&object, &self.node, &inventory)?;
-        let held: Vec<CardShare> = granted
-            .iter()
-            .filter(|grant| !grant.is_admin)
-            .map(|grant| grant.share.clone())
-            .collect();
-        let prepared = PreparedClaim::new(&claim.namespace, &claim.name, &held);
+        let prepared = PreparedClaim {
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            devices: granted.iter().map(Grant::prepared).collect(),
+        };
         // The claim is listed first: MIG instances that no claim names are destroyed.
         let is_new = self.claims.add(&claim.uid, prepared).map_err(not_written)?;
         let devices = self.give(&claim.uid, &granted).await;

@@ -197,9 +197,9 @@ fn counters(slices: impl Iterator<Item = u8>, compute: u8) -> BTreeMap<String, C
 }
 
 fn text(text: &str) -> DeviceAttribute {
-    let end = text.floor_char_boundary(MAX_ATTRIBUTE_BYTES);
+    let ascii = text.chars().filter(char::is_ascii);
     DeviceAttribute {
-        string: Some(text[..end].to_owned()),
+        string: Some(ascii.take(MAX_ATTRIBUTE_BYTES).collect()),
         ..DeviceAttribute::default()
     }
 }
@@ -255,8 +255,8 @@ fn attributes(of: &NodeCards<'_>, card: &InventoryCard) -> BTreeMap<String, Devi
 /// Returns a name of the NVLink domain that other nodes' domains do not have.
 fn domain_name(node: &str, domain: u16) -> String {
     let end = format!(".{domain}");
-    let start = node.len().saturating_sub(MAX_ATTRIBUTE_BYTES - end.len());
-    format!("{}{end}", &node[node.ceil_char_boundary(start)..])
+    let dropped = node.len().saturating_sub(MAX_ATTRIBUTE_BYTES - end.len());
+    node.chars().skip(dropped).chain(end.chars()).collect()
 }
 
 /// Returns the PCIe root of a card, such as `pci0000:00`, from the path of the device in sysfs.

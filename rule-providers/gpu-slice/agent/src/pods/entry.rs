@@ -18,8 +18,17 @@ pub(super) type NodePod = Object<Spec, Status>;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
+    resource_claims: Option<Vec<ClaimRef>>,
     init_containers: Option<Vec<Container>>,
     containers: Vec<Container>,
+}
+
+/// A claim by its name: of the spec, or that a controller made of a template or of an extended
+/// resource.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimRef {
+    resource_claim_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -39,6 +48,8 @@ struct Resources {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
+    resource_claim_statuses: Option<Vec<ClaimRef>>,
+    extended_resource_claim_status: Option<ClaimRef>,
     phase: Option<String>,
     init_container_statuses: Option<Vec<ContainerStatus>>,
     container_statuses: Option<Vec<ContainerStatus>>,
@@ -68,6 +79,8 @@ pub(crate) struct PodEntry {
     pub name: Arc<str>,
     /// The value of the annotation that names the pod's cards.
     pub record: Option<Arc<str>>,
+    /// The names of the pod's ResourceClaims.
+    pub claims: Box<[Arc<str>]>,
     /// The init containers, then the other containers, each in the order of the spec.
     pub containers: Box<[ContainerEntry]>,
     /// True if a container requests cards of NVIDIA's device plugin.
@@ -113,6 +126,10 @@ impl PodEntry {
         let mains = spec.containers.iter();
         let mains = mains.map(|c| ContainerEntry::read(c, Kind::Main, main));
         let nvidia = inits.clone().chain(&spec.containers).any(asks_nvidia);
+        let made = status.and_then(|s| s.resource_claim_statuses.as_deref());
+        let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
+        let claims = spec.resource_claims.iter().flatten();
+        let claims = claims.chain(made.unwrap_or_default()).chain(extended);
         let phase = status.and_then(|s| s.phase.as_deref());
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         Some(Self {
@@ -121,6 +138,9 @@ impl PodEntry {
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
             record: annotation(DEVICES_ANNOTATION).map(Arc::from),
+            claims: claims
+                .filter_map(|c| c.resource_claim_name.as_deref().map(Arc::from))
+                .collect(),
             containers: entries.chain(mains).collect(),
             nvidia,
             ending: ended || metadata.deletion_timestamp.is_some(),
@@ -197,6 +217,8 @@ mod tests {
             "metadata": {"name": "web-0", "namespace": "shop", "uid": "u1",
                 "annotations": {"tautline.io/gpu-devices": "GPU-a:1000"}},
             "spec": {
+                "resourceClaims": [{"name": "a", "resourceClaimName": "own"},
+                    {"name": "b", "resourceClaimTemplateName": "t"}],
                 "initContainers": [
                     {"name": "fetch"},
                     {"name": "proxy", "restartPolicy": "Always",
@@ -208,7 +230,10 @@ mod tests {
                     {"name": "old", "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}},
                 ],
             },
-            "status": {"phase": "Running", "containerStatuses": [
+            "status": {"phase": "Running",
+                "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "made"}],
+                "extendedResourceClaimStatus": {"resourceClaimName": "card", "requestMappings": []},
+                "containerStatuses": [
                 {"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
                  "containerID": "containerd://c1",
                  "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
@@ -217,6 +242,8 @@ mod tests {
         .unwrap();
         let entry = PodEntry::read(&pod).unwrap();
         assert_eq!(entry.record.as_deref(), Some("GPU-a:1000"));
+        let claims: Vec<&str> = entry.claims.iter().map(|name| &**name).collect();
+        assert_eq!(claims, ["own", "made", "card"]);
         assert!(entry.holds() && !entry.ending);
         let app = entry.container("app").unwrap();
         assert_eq!(
