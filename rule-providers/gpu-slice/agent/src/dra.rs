@@ -47,11 +47,9 @@ impl FromStr for Delivery {
     type Err = DeliveryError;
 
     fn from_str(text: &str) -> Result<Self, DeliveryError> {
-        match text {
-            "device-plugin" => Ok(Self::DevicePlugin),
-            "dra" => Ok(Self::Dra),
-            _ => Err(DeliveryError(text.to_owned())),
-        }
+        let all = [Self::DevicePlugin, Self::Dra];
+        let named = all.into_iter().find(|way| way.to_string() == text);
+        named.ok_or_else(|| DeliveryError(text.to_owned()))
     }
 }
 

@@ -78,12 +78,9 @@ impl Live {
     }
 }
 
-/// A slice as it was written last, and the version that the API server gave it.
-struct Written {
-    live: Live,
-    content: Content,
-    count: usize,
-}
+/// A slice as it was written last: as the API server has it then, its content, and the number of
+/// slices.
+type Written = (Live, Content, usize);
 
 /// The slices to write, by name, and those to delete.
 #[derive(Debug, Default, PartialEq)]
@@ -149,17 +146,11 @@ impl Publisher {
             let none = matches!(snapshot.state, ReaderState::NoDriver(_));
             return none.then(|| (uid, Vec::new()));
         };
-        let faulty: BTreeSet<&str> = given
-            .cards
-            .iter()
-            .filter(|card| card.fault.is_some())
-            .map(|card| card.uuid.as_str())
-            .collect();
-        faults.retain(|card, _| faulty.contains(card.as_str()));
-        for card in &faulty {
-            faults
-                .entry((*card).to_owned())
-                .or_insert_with(Instant::now);
+        let faulty = given.cards.iter().filter(|card| card.fault.is_some());
+        let faulty: BTreeSet<&String> = faulty.map(|card| &card.uuid).collect();
+        faults.retain(|card, _| faulty.contains(card));
+        for card in faulty {
+            faults.entry(card.clone()).or_insert_with(Instant::now);
         }
         let is_old = |since: &Instant| self.evict_after.is_some_and(|t| since.elapsed() >= t);
         let evicted = faults.iter().filter(|(_, since)| is_old(since));
@@ -176,16 +167,14 @@ impl Publisher {
     /// Returns the cards that pods hold by their records, as they do where the device plugin gave
     /// out the cards before.
     fn held<'a>(&self, inventory: &'a NodeInventory) -> BTreeSet<&'a str> {
-        let pods = self.pods.all();
-        let records = pods
-            .iter()
-            .filter(|pod| !pod.ended)
-            .filter_map(|pod| pod.record.as_deref());
-        let shares = records.filter_map(|text| device_annotation::parse(text, CARD_MILLI).ok());
-        let cards = shares
-            .flatten()
-            .filter_map(|share| find_card(inventory, &share.card));
-        cards.map(|card| card.uuid.as_str()).collect()
+        let mut held = BTreeSet::new();
+        for pod in self.pods.all().iter().filter(|pod| !pod.ended) {
+            let record = pod.record.as_deref().unwrap_or_default();
+            let shares = device_annotation::parse(record, CARD_MILLI).unwrap_or_default();
+            let cards = shares.iter().filter_map(|s| find_card(inventory, &s.card));
+            held.extend(cards.map(|card| card.uuid.as_str()));
+        }
+        held
     }
 
     async fn carry_out(
@@ -206,12 +195,7 @@ impl Publisher {
             let slice = within(DEADLINE, api.patch(&name, &params, &patch)).await?;
             let (name, now) = Live::read(&slice);
             live.insert(name.clone(), now.clone());
-            let last = Written {
-                live: now,
-                content,
-                count,
-            };
-            written.insert(name, last);
+            written.insert(name, (now, content, count));
         }
         for name in plan.delete {
             let deleted = within(DEADLINE, api.delete(&name, &DeleteParams::default())).await;
@@ -254,11 +238,11 @@ fn plan(
         Some(newest) if keeps => newest,
         newest => newest.unwrap_or(0) + 1,
     };
-    let is_written = |name: &String, content: &Content| {
-        let last = written.get(name)?;
-        let same = last.content == *content && last.count == count;
-        let now = live.get(name)?;
-        (same && *now == last.live && now.generation == generation).then_some(())
+    let is_written = |name: &String, content: &Content| match (written.get(name), live.get(name)) {
+        (Some((last, of, all)), Some(now)) => {
+            of == content && *all == count && now == last && now.generation == generation
+        }
+        _ => false,
     };
     let delete = live.keys().filter(|name| !wanted.contains_key(*name));
     Plan {
@@ -267,7 +251,7 @@ fn plan(
         delete: delete.cloned().collect(),
         write: wanted
             .into_iter()
-            .filter(|(name, content)| is_written(name, content).is_none())
+            .filter(|(name, content)| !is_written(name, content))
             .collect(),
     }
 }
@@ -320,13 +304,7 @@ mod tests {
                 generation: plan.generation,
             };
             live.insert(name.clone(), slice.clone());
-            let count = plan.count;
-            let last = Written {
-                live: slice,
-                content,
-                count,
-            };
-            written.insert(name, last);
+            written.insert(name, (slice, content, plan.count));
         }
         for name in &plan.delete {
             live.remove(name);

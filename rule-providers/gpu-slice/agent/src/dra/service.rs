@@ -14,8 +14,7 @@ use std::{
 use futures::future::join_all;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client, ResourceExt};
-use tautline_gpu_placement::device_annotation::CardShare;
-use tautline_runtime::api_call::{ApiCallError, within};
+use tautline_runtime::api_call::within;
 use tokio::time::{self, Instant};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
@@ -25,8 +24,8 @@ use super::{
     grants::{Grant, grants},
 };
 use crate::{
-    assignment::{Denial, Part},
-    cdi::{Edits, OWN_KIND, OwnSpecs},
+    assignment::Denial,
+    cdi::{OWN_KIND, OwnSpecs},
     giver::Giver,
     kubelet::{
         bind,
@@ -155,18 +154,19 @@ impl Driver {
 
     async fn read(&self, claim: &dra::Claim) -> Result<ResourceClaim, Denial> {
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
-        let object = match within(READ_DEADLINE, api.get(&claim.name)).await {
-            Ok(object) => object,
-            Err(error) => {
-                let mend = if error.code() == Some(403) {
-                    "give the agent the right get resourceclaims, as the chart does"
-                } else {
-                    "the kubelet tries again"
-                };
-                let text = format!("the claim is not read: {error}");
-                return Err(Denial::new("ClaimUnread", text, mend));
-            }
-        };
+        let object = within(READ_DEADLINE, api.get(&claim.name)).await;
+        let object = object.map_err(|error| {
+            let mend = if error.code() == Some(403) {
+                "give the agent the right get resourceclaims, as the chart does"
+            } else {
+                "the kubelet tries again"
+            };
+            Denial::new(
+                "ClaimUnread",
+                format!("the claim is not read: {error}"),
+                mend,
+            )
+        })?;
         if object.uid().as_deref() != Some(claim.uid.as_str()) {
             let text = "another claim has the name by now";
             return Err(Denial::new("ClaimReplaced", text, "delete the pod"));
@@ -183,12 +183,10 @@ impl Driver {
         let mut devices = Vec::with_capacity(granted.len());
         for (request, grants) in requests {
             let token = token(uid, request);
-            let given = grants
-                .iter()
-                .map(|g| (g.part.clone(), g.share.clone()))
-                .collect::<Vec<(Part, CardShare)>>();
+            let given = grants.iter().map(|g| (g.part.clone(), g.share.clone()));
+            let given: Vec<_> = given.collect();
             let is_admin = grants.iter().all(|grant| grant.is_admin);
-            let edits: Edits = self.giver.edits_of_claim(uid, &given, is_admin).await?;
+            let edits = self.giver.edits_of_claim(uid, &given, is_admin).await?;
             self.specs.write(&token, edits).map_err(not_written)?;
             devices.extend(grants.iter().map(|grant| dra::Device {
                 request_names: vec![request.to_owned()],
@@ -211,18 +209,12 @@ impl Driver {
     /// lost its own list of them.
     async fn sweep(&self) {
         for (uid, prepared) in self.claims.all() {
-            let (namespace, name) = (prepared.namespace, prepared.name);
-            let claim = dra::Claim {
-                namespace,
-                uid,
-                name,
+            let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &prepared.namespace);
+            let Ok(object) = within(READ_DEADLINE, api.get_opt(&prepared.name)).await else {
+                continue;
             };
-            let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
-            let gone = match within(READ_DEADLINE, api.get_opt(&claim.name)).await {
-                Ok(object) => object.is_none_or(|o| o.uid().as_deref() != Some(&claim.uid)),
-                Err(ApiCallError::Failed(_) | ApiCallError::Timeout(_)) => false,
-            };
-            if gone && let Err(error) = self.forget(&claim.uid) {
+            let gone = object.is_none_or(|claim| claim.uid() != Some(uid.clone()));
+            if gone && let Err(error) = self.forget(&uid) {
                 tracing::warn!(%error, "a claim that is gone stays prepared");
             }
         }

@@ -27,6 +27,8 @@ const MAX_DEVICES: usize = 64;
 const MAX_COUNTER_SETS: usize = 8;
 /// The longest text of an attribute, in bytes.
 const MAX_ATTRIBUTE_BYTES: usize = 64;
+/// The capacity of a device in bytes.
+const MEMORY: &str = "memory";
 /// The counter of a card's compute slices; the memory slices have a counter each.
 const COMPUTE: &str = "compute";
 /// The key of the taint of a card that has a fault.
@@ -92,65 +94,53 @@ pub(super) fn slices(of: &NodeCards<'_>) -> Vec<Content> {
             None => whole.push(whole_card(of, card)),
         }
     }
-    let devices = |devices: &[Device]| Content {
+    let content = |devices: &[Device], sets: &[CounterSet]| Content {
         devices: devices.to_vec(),
-        ..Content::default()
-    };
-    let counters = |sets: &[CounterSet]| Content {
         shared_counters: sets.to_vec(),
-        ..Content::default()
     };
+    let devices = |devices: &[Device]| content(devices, &[]);
     let mut contents: Vec<Content> = whole.chunks(MAX_DEVICES).map(devices).collect();
-    contents.extend(sets.chunks(MAX_COUNTER_SETS).map(counters));
+    let sets = sets.chunks(MAX_COUNTER_SETS);
+    contents.extend(sets.map(|sets| content(&[], sets)));
     let divided = divided.iter().flat_map(|all| all.chunks(MAX_DEVICES));
     contents.extend(divided.map(devices));
     contents
 }
 
 fn whole_card(of: &NodeCards<'_>, card: &InventoryCard) -> Device {
-    let quantity = |milli: u16| Quantity(milli.to_string());
-    let mut capacity = BTreeMap::from([
-        (
-            MILLI.to_owned(),
-            DeviceCapacity {
-                value: quantity(CARD_MILLI),
-                request_policy: Some(CapacityRequestPolicy {
-                    default: Some(quantity(CARD_MILLI)),
-                    valid_range: Some(CapacityRequestPolicyRange {
-                        min: quantity(1),
-                        max: Some(quantity(CARD_MILLI)),
-                        step: Some(quantity(1)),
-                    }),
-                    valid_values: None,
-                }),
-            },
-        ),
-        memory(card.memory_bytes),
-    ]);
+    let amount = |amount: u16| Quantity(amount.to_string());
+    let mut milli = capacity(CARD_MILLI.into());
+    milli.request_policy = Some(CapacityRequestPolicy {
+        default: Some(amount(CARD_MILLI)),
+        valid_range: Some(CapacityRequestPolicyRange {
+            min: amount(1),
+            max: Some(amount(CARD_MILLI)),
+            step: Some(amount(1)),
+        }),
+        valid_values: None,
+    });
     // Claims read the memory but do not consume it: a share of the card has the same share of it.
-    if let Some(memory) = capacity.get_mut("memory") {
-        memory.request_policy = Some(CapacityRequestPolicy {
-            default: Some(quantity(0)),
-            valid_range: None,
-            valid_values: Some(vec![quantity(0)]),
-        });
-    }
+    let mut memory = capacity(card.memory_bytes);
+    memory.request_policy = Some(CapacityRequestPolicy {
+        default: Some(amount(0)),
+        valid_values: Some(vec![amount(0)]),
+        valid_range: None,
+    });
     Device {
         name: card_name(card),
         allow_multiple_allocations: Some(true),
         attributes: Some(attributes(of, card)),
-        capacity: Some(capacity),
+        capacity: Some([(MILLI.to_owned(), milli), (MEMORY.to_owned(), memory)].into()),
         taints: taints(of, card),
         ..Device::default()
     }
 }
 
-fn memory(bytes: u64) -> (String, DeviceCapacity) {
-    let value = DeviceCapacity {
-        value: Quantity(bytes.to_string()),
+fn capacity(value: u64) -> DeviceCapacity {
+    DeviceCapacity {
+        value: Quantity(value.to_string()),
         request_policy: None,
-    };
-    ("memory".to_owned(), value)
+    }
 }
 
 /// Returns a device for each MIG instance that the card can have beside the administrator's, the
@@ -166,7 +156,7 @@ fn instances(of: &NodeCards<'_>, card: &InventoryCard, layout: &MigLayout) -> Ve
         Device {
             name: instance_name(card, milli, place.start),
             attributes: Some(attributes),
-            capacity: Some(BTreeMap::from([memory(bytes)])),
+            capacity: Some([(MEMORY.to_owned(), capacity(bytes))].into()),
             consumes_counters: Some(vec![DeviceCounterConsumption {
                 counter_set: card_name(card),
                 counters: counters(place.slices(), place.compute),
