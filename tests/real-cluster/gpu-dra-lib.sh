@@ -29,7 +29,7 @@ $(for namespace in vision quota; do
             claim_template "$namespace" "part-$milli" "capacity: {requests: {milli: \"$milli\"}}"
         done
     done)
-$(claim_template vision too-much 'capacity: {requests: {milli: "1001"}}')
+$(claim_template vision too-many 'count: 20')
 $(claim_template vision other-product 'selectors: [{cel: {expression: "device.attributes[\"gpu.tautline.io\"].productName == \"NVIDIA L4\""}}]')
 ---
 apiVersion: v1
@@ -156,8 +156,12 @@ refuses_the_old_way() {
 }
 
 bad_claims() {
-    { claiming_pod large bad too-much && claiming_pod l4 bad other-product; } | kubectl create -f - >/dev/null
-    wait_for 30 "a claim for more than a card waits, and an event says why" says_of large 'FailedScheduling'
+    local said
+    said=$(claim_template vision too-much 'capacity: {requests: {milli: "1001"}}' | kubectl create -f - 2>&1) &&
+        fail "a claim for more than a card is admitted"
+    [[ $said == *'not 1 to 1000. Leave capacity out'* ]] || fail "a claim for more than a card is refused without the fix: $said"
+    { claiming_pod large bad too-many && claiming_pod l4 bad other-product; } | kubectl create -f - >/dev/null
+    wait_for 30 "a claim for more cards than a node has waits, and an event says why" says_of large 'FailedScheduling'
     wait_for 30 "a claim for another product waits, and an event says why" says_of l4 'FailedScheduling'
     kubectl -n vision delete pod large l4 --now >/dev/null
 }
@@ -221,6 +225,26 @@ sees_instances() {
     all=$(for name in "$@"; do seen "$name"; done)
     echo "$all"
     [[ $(grep -c '^MIG-' <<<"$all") == $# && $(sort -u <<<"$all" | wc -l) == $# ]]
+}
+
+# Without agents, containers of claims go on and new ones wait; with them these run.
+agents_away() {
+    local before
+    claiming_pod stays waiting part-500 n1 | kubectl create -f - >/dev/null
+    wait_for 60 "a pod runs" running_pods stays
+    before=$(started waiting)
+    kubectl -n tautline-system patch daemonset tautline-gpu-agent --type=merge \
+        -p '{"spec": {"template": {"spec": {"nodeSelector": {"away": "yes"}}}}}' >/dev/null
+    wait_for 90 "the agents are gone" no_agents
+    claiming_pod waits waiting part-500 n1 | kubectl create -f - >/dev/null
+    wait_for 60 "a new pod waits, and an event says why" waits
+    kubectl -n tautline-system patch daemonset tautline-gpu-agent --type=json \
+        -p '[{"op": "remove", "path": "/spec/template/spec/nodeSelector"}]' >/dev/null
+    wait_for 90 "the waiting pod runs" running_pods waits
+    [[ $(started waiting) == *"$before"* ]] || fail "a container of before the agent's end is not as it was: $(started waiting)"
+    wait_for 20 "both have their cards" claims_hold
+    kubectl -n vision delete pods stays waits --now >/dev/null
+    wait_for 90 "all pods Ready" gpu_pods_ready
 }
 
 # Quarters, halves and whole cards by claims: 40 pods, of which some end in each round, while agents, kubelets and providers

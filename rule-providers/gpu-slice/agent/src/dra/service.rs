@@ -5,7 +5,7 @@
 //! another pod of the node uses them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -48,8 +48,12 @@ use crate::{
 const READ_DEADLINE: Duration = Duration::from_secs(5);
 /// The interval at which the socket is checked, and the wait after it could not be served.
 const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which prepared claims are looked up that may be gone.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+/// The interval at which CDI specs of the device plugin are removed that no pod needs, and the age
+/// that such a spec has at least.
+const SPECS_INTERVAL: Duration = Duration::from_secs(30);
+/// The number of these intervals, 10 minutes, after which prepared claims are looked up that may be
+/// gone.
+const INTERVALS_PER_SWEEP: u32 = 20;
 /// The path of the socket in the kubelet's directory. The kubelet's registration client sends the
 /// path as the authority of its requests with `/` as `%2F`, which servers must refuse except before
 /// an `@`, in the part for a user's name.
@@ -88,9 +92,12 @@ impl Server {
     pub async fn run(self) {
         let path = self.kubelet_dir.join(SOCKET);
         let sweeps = async {
-            loop {
-                time::sleep(SWEEP_INTERVAL).await;
-                self.driver.sweep().await;
+            for round in 1_u32.. {
+                time::sleep(SPECS_INTERVAL).await;
+                self.driver.sweep_specs();
+                if round % INTERVALS_PER_SWEEP == 0 {
+                    self.driver.sweep().await;
+                }
             }
         };
         let serving = async {
@@ -203,6 +210,18 @@ impl Driver {
     fn forget(&self, uid: &str) -> std::io::Result<()> {
         self.specs.remove_all(&token(uid, ""))?;
         self.claims.remove(uid)
+    }
+
+    /// Removes the specs that the device plugin has left, once no pod has a record of cards.
+    fn sweep_specs(&self) {
+        let pods = &self.giver.pods;
+        let is_left = pods.all().iter().any(|p| p.record.is_some() && !p.ended);
+        if self.delivery != Delivery::Dra || !pods.are_known() || is_left {
+            return;
+        }
+        if let Err(error) = self.specs.sweep(&HashSet::new(), SPECS_INTERVAL) {
+            tracing::warn!(%error, "old CDI specs stay");
+        }
     }
 
     /// Forgets prepared claims that do not exist any more: no pod can use them, and the kubelet has
