@@ -30,6 +30,8 @@ use tautline_scheduler_extender::explain::Record;
 
 use crate::manifests::admission::refusal;
 
+pub(crate) use claims::of_templates;
+
 use self::{
     builtin::{Builtins, NodeCosts},
     extender::Extender,

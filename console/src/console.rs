@@ -4,6 +4,7 @@
 use std::{fmt::Debug, sync::Arc};
 
 use arc_swap::ArcSwap;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
@@ -35,6 +36,10 @@ pub struct Console {
     pub offers: Objects<ConstraintPolicyOffer>,
     /// The policies as the API has them, sorted by namespace and name.
     pub policies: Objects<ConstraintPolicy>,
+    /// The slices of DRA drivers.
+    pub slices: Objects<ResourceSlice>,
+    /// The claims on devices of DRA drivers.
+    pub claims: Objects<ResourceClaim>,
     /// The lists that are not complete yet.
     pub readiness: Readiness,
     /// The lists that cannot be read, with the errors. Every page shows them.
@@ -58,6 +63,8 @@ impl Console {
             bindings: Objects::default(),
             offers: Objects::default(),
             policies: Objects::default(),
+            slices: Objects::default(),
+            claims: Objects::default(),
             readiness: Readiness::default(),
             problems: ArcSwap::default(),
             trusted: TrustedNamespaces::new([OWN_NAMESPACE]),
@@ -150,6 +157,16 @@ pub fn watch(console: &Arc<Console>, cluster: &Cluster, tasks: &mut Tasks) {
     keep(console, cluster, tasks, |console| &console.bindings);
     keep(console, cluster, tasks, |console| &console.offers);
     keep(console, cluster, tasks, |console| &console.policies);
+}
+
+/// Starts the watches of DRA's slices and claims, if the cluster has their API (Kubernetes 1.34).
+pub async fn watch_devices(console: &Arc<Console>, cluster: &Cluster, tasks: &mut Tasks) {
+    let version = ResourceSlice::api_version(&());
+    let served = cluster.client().list_api_group_resources(&version).await;
+    if served.is_ok() {
+        keep(console, cluster, tasks, |console| &console.slices);
+        keep(console, cluster, tasks, |console| &console.claims);
+    }
 }
 
 /// Starts the watch of one kind, as the API has its objects.

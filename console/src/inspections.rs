@@ -8,16 +8,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use tautline_core::Snapshot;
-use tautline_gpu_placement::{PlannedClasses, inventory::CardPool};
+use tautline_gpu_placement::{PlannedClasses, dra::DeviceStore, inventory::CardPool};
 use tautline_gpu_slice::{
-    Config, Inspection,
+    Config, Inspection, dra,
     inspection::NodeGpus,
     report::{Fragmentation, Order, Top, Total, Uses, has_gpus, warnings},
 };
 use tautline_runtime::cluster_store::ClusterStore;
 use tokio::task::spawn_blocking;
 
-use crate::draw::clean;
+use crate::{console::Console, draw::clean};
 
 /// The time for which a view of an earlier snapshot is shown at least.
 const MIN_FRESH_TIME: Duration = Duration::from_secs(1);
@@ -61,8 +61,8 @@ pub(crate) struct Figures {
 }
 
 impl Inspected {
-    fn new(snapshot: Arc<Snapshot>) -> Self {
-        let inspection = Inspection::new(snapshot, Config::default());
+    fn new(snapshot: Arc<Snapshot>, devices: DeviceStore) -> Self {
+        let inspection = Inspection::new(snapshot, Config::default(), devices);
         let uses = Uses::default();
         let nodes = inspection.nodes();
         let types = inspection.types();
@@ -126,23 +126,37 @@ struct Made {
 }
 
 impl Inspections {
-    /// Returns the view of the store's current snapshot, or a fresh one of an earlier snapshot.
-    pub(crate) async fn get(&self, store: &ClusterStore) -> Result<Arc<Inspected>> {
-        let (last, store) = (self.clone(), store.clone());
+    /// Returns the view of the current objects, or a fresh one of earlier objects.
+    pub(crate) async fn get(&self, console: &Console) -> Result<Arc<Inspected>> {
+        let (last, store) = (self.clone(), console.store.clone());
+        let (slices, claims) = (console.slices.list(), console.claims.list());
+        let source = Arc::clone(&console.source);
+        // Devices and claims change without the snapshot.
+        let steady = slices.is_empty();
+        let devices = move || {
+            source.planned_devices().unwrap_or_else(|| {
+                dra::device_store(slices.iter().map(|s| &**s), claims.iter().map(|c| &**c))
+            })
+        };
         // The computation continues even if this request stops waiting for it.
-        let made = spawn_blocking(move || last.get_blocking(&store)).await;
+        let made = spawn_blocking(move || last.get_blocking(&store, devices, steady)).await;
         made.context("the cards cannot be counted")
     }
 
-    fn get_blocking(&self, store: &ClusterStore) -> Arc<Inspected> {
+    fn get_blocking(
+        &self,
+        store: &ClusterStore,
+        devices: impl FnOnce() -> DeviceStore,
+        steady: bool,
+    ) -> Arc<Inspected> {
         // The first request computes the view under the lock. Requests at the same time wait for it.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = store.snapshot();
-        if let Some(made) = last.as_ref().filter(|made| made.is_fresh(&snapshot)) {
+        if let Some(made) = last.as_ref().filter(|m| m.is_fresh(&snapshot, steady)) {
             return Arc::clone(&made.inspected);
         }
         let started = Instant::now();
-        let inspected = Arc::new(Inspected::new(snapshot));
+        let inspected = Arc::new(Inspected::new(snapshot, devices()));
         *last = Some(Made {
             at: Instant::now(),
             took: started.elapsed(),
@@ -153,9 +167,10 @@ impl Inspections {
 }
 
 impl Made {
-    fn is_fresh(&self, now: &Arc<Snapshot>) -> bool {
+    fn is_fresh(&self, now: &Arc<Snapshot>, steady: bool) -> bool {
         let fresh = MIN_FRESH_TIME.max(self.took * FRESH_FACTOR);
-        Arc::ptr_eq(self.inspected.inspection.snapshot(), now) || self.at.elapsed() < fresh
+        let is_same = Arc::ptr_eq(self.inspected.inspection.snapshot(), now);
+        (is_same && steady) || self.at.elapsed() < fresh
     }
 }
 
@@ -164,10 +179,12 @@ mod tests {
     use tautline_core::{index::Object, model::Node};
 
     use super::*;
+    use crate::tests::{self, FakeSource};
 
     #[tokio::test]
     async fn an_unchanged_cluster_is_inspected_once() {
-        let (inspections, store) = (Inspections::default(), ClusterStore::default());
+        let console = tests::console("", FakeSource::default());
+        let (inspections, store) = (Inspections::default(), console.store.clone());
         let node = |name: &str| {
             Object::Node(Node {
                 name: name.into(),
@@ -175,18 +192,18 @@ mod tests {
             })
         };
         store.apply(node("a"));
-        let first = inspections.get(&store).await.unwrap();
-        let again = inspections.get(&store).await.unwrap();
+        let first = inspections.get(&console).await.unwrap();
+        let again = inspections.get(&console).await.unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         store.apply(node("b"));
-        let within_the_time = inspections.get(&store).await.unwrap();
+        let within_the_time = inspections.get(&console).await.unwrap();
         assert!(Arc::ptr_eq(&first, &within_the_time));
         {
             let mut last = inspections.0.lock().unwrap();
             let made = last.as_mut().unwrap();
             made.at -= MIN_FRESH_TIME.max(made.took * FRESH_FACTOR);
         }
-        let later = inspections.get(&store).await.unwrap();
+        let later = inspections.get(&console).await.unwrap();
         assert_eq!(later.inspection.nodes().len(), 2);
     }
 }

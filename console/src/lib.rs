@@ -27,7 +27,7 @@ mod table;
 mod tests;
 
 pub use admin::{Missing, latency_answer};
-pub use console::{Console, quote, watch};
+pub use console::{Console, quote, watch, watch_devices};
 pub use links::link;
 pub use pages::latency_picture;
 pub use server::serve;

@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use tautline_core::names;
+use tautline_gpu_placement::dra::DeviceStore;
 
 /// The result of reading, once it is there.
 pub type Read<'a, T> = BoxFuture<'a, Result<T>>;
@@ -17,6 +18,12 @@ pub trait Source: Send + Sync + 'static {
 
     /// Returns a pod as the API has it; `None` if it does not exist.
     fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> Read<'a, Option<Pod>>;
+
+    /// Returns the devices of manifests, with what a plan has allocated; `None`: those of the
+    /// cluster count.
+    fn planned_devices(&self) -> Option<DeviceStore> {
+        None
+    }
 
     /// Returns the Kubernetes events of a binding, in any order.
     fn events<'a>(&'a self, namespace: &'a str, binding: &'a str) -> Read<'a, Vec<Event>>;

@@ -59,6 +59,7 @@ impl Source for FakeSource {
 pub(crate) fn console(yaml: &str, source: FakeSource) -> Console {
     let console = Console::new("test".to_owned(), String::new(), Arc::new(source));
     let (mut policies, mut offers) = (Vec::new(), Vec::new());
+    let (mut slices, mut claims) = (Vec::new(), Vec::new());
     for item in manifest::parse(yaml).unwrap() {
         if let Some(object) = tautline_runtime::manifest_files::object(&item).unwrap() {
             console.store.apply(object);
@@ -66,9 +67,13 @@ pub(crate) fn console(yaml: &str, source: FakeSource) -> Console {
         match item {
             Item::Policy(policy) => policies.push(Arc::new(*policy)),
             Item::Offer(offer) => offers.push(Arc::new(*offer)),
+            Item::ResourceSlice(slice) => slices.push(Arc::new(*slice)),
+            Item::ResourceClaim(claim) => claims.push(Arc::new(*claim)),
             _ => {}
         }
     }
+    console.slices.reset(slices);
+    console.claims.reset(claims);
     console.policies.reset(policies);
     console.offers.reset(offers);
     console

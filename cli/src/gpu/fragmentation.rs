@@ -38,7 +38,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         .source
         .read(false, args.namespace.namespace.as_deref())
         .await?;
-    let inspection = Inspection::new(source.snapshot, Config::default());
+    let config = Config::default();
+    let inspection = Inspection::new(source.snapshot, config, source.devices);
     let uses = args.uses.read(&args.source, &inspection).await;
     let report = Fragmentation::new(&inspection, &uses);
     if report.nodes_with_cards == 0 {

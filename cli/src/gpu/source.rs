@@ -1,9 +1,12 @@
-//! Reads nodes and pods from a cluster or from manifests, and the use of the cards from the provider.
+//! Reads nodes, pods and claims from a cluster or from manifests, and the use of the cards from the provider.
 
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Node, Pod},
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
 use kube::{Client, api::ListParams};
 use tautline_api::manifest::Item;
 use tautline_console::source::Component;
@@ -11,18 +14,19 @@ use tautline_core::{
     Index, Snapshot,
     trust::{OWN_NAMESPACE, TrustedNamespaces},
 };
-use tautline_gpu_placement::inventory::CardPool;
-use tautline_gpu_slice::{Inspection, report::Uses};
+use tautline_gpu_placement::{dra::DeviceStore, inventory::CardPool};
+use tautline_gpu_slice::{Inspection, dra, report::Uses};
 use tautline_runtime::manifest_files;
 
 use crate::{
     cluster::ClusterArgs,
     cluster_fault,
     fetch::{self, Kind},
+    local::of_templates,
     manifests::ManifestArgs,
     replicas::ReplicaArgs,
     scope,
-    ui::EvaluatedManifests,
+    ui::{EvaluatedManifests, with_uids},
 };
 
 const PATH: &str = "/gpu/use";
@@ -39,6 +43,8 @@ pub(crate) struct Source {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The objects of the snapshot, as the API has them.
     pub(crate) items: Vec<Item>,
+    /// The devices of DRA drivers, and the claims on them.
+    pub(crate) devices: DeviceStore,
     /// The namespace of objects that do not name one.
     pub(crate) namespace: String,
 }
@@ -56,9 +62,11 @@ impl SourceArgs {
         };
         let evaluated = EvaluatedManifests::new(items, TrustedNamespaces::default()).await?;
         let snapshot = evaluated.console.store.snapshot();
+        let devices = evaluated.console.source.planned_devices();
         evaluated.stop().await;
         Ok(Source {
             snapshot,
+            devices: devices.unwrap_or_default(),
             items: Vec::new(),
             namespace: default_namespace.unwrap_or("default").to_owned(),
         })
@@ -74,6 +82,7 @@ impl SourceArgs {
         let mut index = Index::default();
         let (items, namespace) = match self.manifests.read(default_namespace)? {
             Some(items) => {
+                let items = with_uids(items);
                 manifest_files::implied_namespaces(&items).for_each(|o| _ = index.apply(o));
                 (items, default_namespace.unwrap_or("default").to_owned())
             }
@@ -83,7 +92,7 @@ impl SourceArgs {
                 (items, client.default_namespace().to_owned())
             }
         };
-        // Of a cluster, claims are not read.
+        // Of a cluster, claims of volumes are not read.
         if self.is_manifests() {
             index.apply(manifest_files::storage(&items));
         }
@@ -100,6 +109,7 @@ impl SourceArgs {
         }
         Ok(Source {
             snapshot: Arc::new(index.snapshot()),
+            devices: devices(&items),
             items,
             namespace,
         })
@@ -116,7 +126,31 @@ async fn read_cluster(client: &Client, with_namespaces: bool) -> Result<Vec<Item
     items.extend(fetch::items::<Pod>(client, all(), Item::Pod).await?);
     items.extend(readable(client, Item::Policy).await);
     items.extend(readable(client, Item::Offer).await);
+    // DRA is optional in a cluster.
+    for read in [
+        fetch::items_if_known::<ResourceSlice>(client, all(), Item::ResourceSlice).await,
+        fetch::items_if_known::<ResourceClaim>(client, all(), Item::ResourceClaim).await,
+    ] {
+        match read {
+            Ok(read) => items.extend(read),
+            Err(error) => note!("warning: {error:#}; cards that pods claim are not known"),
+        }
+    }
     Ok(items)
+}
+
+/// Returns the devices of the objects, and the claims on them, also those of templates.
+pub(super) fn devices(items: &[Item]) -> DeviceStore {
+    let (mut slices, mut claims) = (Vec::new(), Vec::new());
+    let items = of_templates(items);
+    for item in &*items {
+        match item {
+            Item::ResourceSlice(slice) => slices.push(&**slice),
+            Item::ResourceClaim(claim) => claims.push(&**claim),
+            _ => {}
+        }
+    }
+    dra::device_store(slices, claims)
 }
 
 /// Returns the policies or offers that can be read. They are optional: cards can be shown without

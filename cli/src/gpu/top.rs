@@ -57,7 +57,8 @@ const ORDERS: [Choice<Order>; 3] = [
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let namespace = args.namespace.namespace.as_deref();
     let source = args.source.read_placed(namespace).await?;
-    let inspection = Inspection::new(source.snapshot, Config::default());
+    let config = Config::default();
+    let inspection = Inspection::new(source.snapshot, config, source.devices);
     if let Some(name) = &args.node
         && inspection.snapshot().node(name).is_none()
     {

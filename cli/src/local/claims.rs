@@ -25,7 +25,7 @@ const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// Adds the claims of pods that name a template and have no claim yet. A claim whose template is
 /// not among the items is not created.
-pub(super) fn of_templates(items: &[Item]) -> Cow<'_, [Item]> {
+pub(crate) fn of_templates(items: &[Item]) -> Cow<'_, [Item]> {
     let templates = items.iter().filter_map(|item| match item {
         Item::ResourceClaimTemplate(template) => {
             Some((namespace_and_name(&template.metadata), &**template))

@@ -74,7 +74,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let mut units: HashMap<&str, u16> = HashMap::new();
     for node in nodes {
         let here = on.get(&*node.name).into_iter().flatten().copied();
-        let inventory = inventory::read(node, here, &[]);
+        let inventory = inventory::read(node, here, &[], None);
         warn(&node.name, &inventory);
         for pool in &inventory.pools {
             if let SharingMode::Shared { unit_milli } = pool.kind.mode {

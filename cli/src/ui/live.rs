@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::{
     core::v1::{Event, Node, Pod, Service},
     discovery::v1::EndpointSlice,
+    resource::v1::{ResourceClaim, ResourceSlice},
 };
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
@@ -58,6 +59,7 @@ pub(super) async fn run(
     let console = Arc::new(console);
     let mut tasks = Tasks::default();
     tautline_console::watch(&console, &cluster, &mut tasks);
+    tautline_console::watch_devices(&console, &cluster, &mut tasks).await;
     serve(listener, Arc::clone(&console), &mut tasks)?;
     let stop = tasks.stop_token();
     let lists = Arc::clone(&console);
@@ -126,6 +128,8 @@ async fn problems(client: &Client, missing: &[String]) -> Vec<String> {
     all.extend(problem::<ConstraintPolicy>(client, missing).await);
     all.extend(problem::<ConstraintPolicyOffer>(client, missing).await);
     all.extend(problem::<ConstraintPolicyBinding>(client, missing).await);
+    all.extend(problem::<ResourceSlice>(client, missing).await);
+    all.extend(problem::<ResourceClaim>(client, missing).await);
     all
 }
 

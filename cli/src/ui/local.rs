@@ -16,6 +16,7 @@ use tautline_console::{
 };
 use tautline_controller::Preview;
 use tautline_core::{index::Object, providers::ExternalNames, trust::TrustedNamespaces};
+use tautline_gpu_placement::dra::DeviceStore;
 use tautline_gpu_slice::GpuSlice;
 use tautline_latency::{Latency, report::Pages};
 use tautline_provider_client::ClientConfig;
@@ -291,6 +292,10 @@ impl Source for LocalSource {
         let pods = self.pods.lock();
         let pod = pods.get(&(namespace.to_owned(), name.to_owned())).cloned();
         Box::pin(std::future::ready(Ok(pod)))
+    }
+
+    fn planned_devices(&self) -> Option<DeviceStore> {
+        Some(self.gpu.devices())
     }
 
     fn events<'a>(&'a self, _: &'a str, _: &'a str) -> Read<'a, Vec<Event>> {

@@ -62,7 +62,7 @@ struct View<'a> {
 pub(super) async fn page(request: &PageRequest) -> PageResult {
     let filter = Filter::new(request)?;
     let console = &request.console;
-    let inspected = console.inspections.get(&console.store).await?;
+    let inspected = console.inspections.get(console).await?;
     let (host, errors) = what_if::host(request);
     let host = errors.is_empty().then_some(host);
     let answer = what_if::answer(request, host, &inspected).await?;

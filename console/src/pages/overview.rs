@@ -84,7 +84,7 @@ async fn overview(console: &Console, now: Timestamp) -> Result<Overview> {
         admin::summaries(source),
         admin::decisions(source),
         counts::agents(source),
-        console.inspections.get(&console.store),
+        console.inspections.get(console),
         silent_agents(console),
         history(console),
     );

@@ -13,7 +13,7 @@ use tautline_core::{
     model::{Pod, key},
     node_filter::NodeFilter,
 };
-use tautline_gpu_placement::policy::PolicyName as Policy;
+use tautline_gpu_placement::{dra::DeviceStore, policy::PolicyName as Policy};
 use tautline_gpu_slice::{
     Config, Fit, Inspection, Location,
     inspection::{NodeGpus, Question, RequestSummary},
@@ -107,7 +107,7 @@ impl PodExplanation {
             policy,
             ..Config::default()
         };
-        let mut inspection = Inspection::new(Arc::clone(&snapshot), config);
+        let mut inspection = Inspection::new(Arc::clone(&snapshot), config, DeviceStore::default());
         let known = snapshot.pod(&pod.namespace, &pod.name);
         let finished = known.is_some_and(|p| p.finished);
         let node = known

@@ -1,7 +1,7 @@
 use tautline_gpu_slice::report::Uses;
 
 use super::*;
-use crate::gpu::tests::fixtures::{agents, example, inspection, of, slices, uses};
+use crate::gpu::tests::fixtures::{agents, claims, example, inspection, of, slices, uses};
 
 fn report(snapshot: std::sync::Arc<tautline_core::Snapshot>) -> Fragmentation {
     Fragmentation::new(&inspection(snapshot), &Uses::default())
@@ -127,4 +127,10 @@ spec: {nodeName: label, containers: []}
         let usable = matches!(fit, tautline_gpu_slice::Fit::Usable { .. });
         assert_eq!(usable, node == "agent", "{node}: {fit:?}");
     }
+}
+
+#[test]
+fn requests_of_claims_count() {
+    let report = Fragmentation::new(&claims(), &uses());
+    insta::assert_snapshot!("fragmentation_claims", super::text(&report));
 }

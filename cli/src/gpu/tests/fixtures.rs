@@ -4,11 +4,14 @@ use std::{path::Path, sync::Arc};
 
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
+use tautline_gpu_placement::dra::DeviceStore;
 use tautline_gpu_slice::{Config, Inspection, report::Uses};
 use tautline_runtime::{
     input_files::InputFiles,
     manifest_files::{self, ReadOptions},
 };
+
+use crate::gpu::source;
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");
@@ -24,7 +27,15 @@ pub(crate) fn of(text: &str) -> Arc<Snapshot> {
 }
 
 pub(crate) fn inspection(snapshot: Arc<Snapshot>) -> Inspection {
-    Inspection::new(snapshot, Config::default())
+    Inspection::new(snapshot, Config::default(), DeviceStore::default())
+}
+
+/// A node whose agent offers its cards as devices, one of them with a fault: pods with claims, a
+/// claim without a pod, and a pod that waits.
+pub(crate) fn claims() -> Inspection {
+    let items = manifest::parse(CLAIMS).unwrap();
+    let devices = source::devices(&items);
+    Inspection::new(snapshot(items), Config::default(), devices)
 }
 
 fn snapshot(items: Vec<manifest::Item>) -> Arc<Snapshot> {
@@ -79,6 +90,66 @@ status: {allocatable: {tautline.io/gpu-milli: "3000", pods: "110"}}
     }
     of(&text)
 }
+
+const CLAIMS: &str = r#"
+{apiVersion: v1, kind: Node, metadata: {name: n7}, status: {allocatable: {cpu: "16", pods: "110"}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n7-gpu.tautline.io-0}
+spec:
+  driver: gpu.tautline.io
+  nodeName: n7
+  pool: {name: n7, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-1
+    attributes: {uuid: {string: GPU-b}, productName: {string: NVIDIA H100 80GB HBM3}, index: {int: 1}}
+    capacity: {milli: {value: "1000"}, memory: {value: 80Gi}}
+    allowMultipleAllocations: true
+  - name: gpu-0
+    attributes: {uuid: {string: GPU-a}, productName: {string: NVIDIA H100 80GB HBM3}, index: {int: 0}}
+    capacity: {milli: {value: "1000"}, memory: {value: 80Gi}}
+    allowMultipleAllocations: true
+  - name: gpu-2
+    attributes: {uuid: {string: GPU-c}, productName: {string: NVIDIA H100 80GB HBM3}, index: {int: 2}}
+    capacity: {milli: {value: "1000"}, memory: {value: 80Gi}}
+    allowMultipleAllocations: true
+    taints: [{key: gpu.tautline.io/fault, value: Xid79, effect: NoSchedule}]
+---
+{apiVersion: v1, kind: Pod, metadata: {name: p-0, namespace: ml, uid: u-0}, spec: {nodeName: n7, containers: []}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: p-0-gpu, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io}}]}}
+status:
+  reservedFor: [{resource: pods, name: p-0, uid: u-0}]
+  allocation: {devices: {results: [{request: gpu, driver: gpu.tautline.io, pool: n7, device: gpu-0, shareID: a, consumedCapacity: {milli: "250", memory: "0"}}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: p-1, namespace: ml, uid: u-1}, spec: {nodeName: n7, containers: []}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: p-1-gpu, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io}}]}}
+status:
+  reservedFor: [{resource: pods, name: p-1, uid: u-1}]
+  allocation: {devices: {results: [{request: gpu, driver: gpu.tautline.io, pool: n7, device: gpu-1, shareID: b, consumedCapacity: {milli: "1000", memory: "0"}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: kept, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io}}]}}
+status:
+  allocation: {devices: {results: [{request: gpu, driver: gpu.tautline.io, pool: n7, device: gpu-0, shareID: c, consumedCapacity: {milli: "500", memory: "0"}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: quarter, namespace: ml}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io, capacity: {requests: {milli: "250"}}}}]}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: ml, uid: u-2}, spec: {containers: [], resourceClaims: [{name: gpu, resourceClaimTemplateName: quarter}]}}
+"#;
 
 const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
   {"card": "GPU-a", "memoryBytes": 18253611008, "busyMilli": 370},

@@ -2,7 +2,7 @@ use tautline_core::Snapshot;
 use tautline_gpu_slice::report::Uses;
 
 use super::*;
-use crate::gpu::tests::fixtures::{agents, example, inspection, of, slices, uses};
+use crate::gpu::tests::fixtures::{agents, claims, example, inspection, of, slices, uses};
 
 const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,
@@ -134,4 +134,11 @@ status: {allocatable: {tautline.io/gpu-milli: "0", nvidia.com/gpu: "0"}}
         "{text}"
     );
     assert!(!text.contains("which no record gives it"), "{text}");
+}
+
+#[test]
+fn top_shows_the_cards_that_pods_claim() {
+    let (inspection, uses) = (claims(), uses());
+    let top = Top::new(&inspection, &uses, None, Order::Name);
+    insta::assert_snapshot!("top_claims", super::text(&top, ASCII, None));
 }

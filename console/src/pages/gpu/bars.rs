@@ -127,7 +127,7 @@ fn pods(card: &CardTop) -> Markup {
         @for (i, pod) in pods.iter().enumerate() {
             @if i > 0 { ", " }
             @if pod.card_is_guessed { abbr title="The device plugin chose the card; this is a guess" { "~" } }
-            a href=(pod_link(pod)) { (pod_name(pod)) }
+            (self::pod(pod))
             " " (cards_of(pod.milli))
             @if let Some(used) = pod.used { span .dim { " uses " (used_text(used)) } }
         }
@@ -241,12 +241,20 @@ fn key_parts(pod: &HolderTop) -> (&str, &str) {
     pod.pod.split_once('/').unwrap_or(("", &pod.pod))
 }
 
-pub(super) fn pod_link(pod: &HolderTop) -> String {
+/// Renders a pod's name with a link to it. A claim without pods has no page.
+pub(super) fn pod(pod: &HolderTop) -> Markup {
+    let is_claim = pod.pod.contains(' ');
+    html! {
+        @if is_claim { (pod_name(pod)) } @else { a href=(pod_link(pod)) { (pod_name(pod)) } }
+    }
+}
+
+fn pod_link(pod: &HolderTop) -> String {
     let (namespace, name) = key_parts(pod);
     links::pod(namespace, name)
 }
 
-pub(super) fn pod_name(pod: &HolderTop) -> String {
+fn pod_name(pod: &HolderTop) -> String {
     clean(&pod.pod, MAX_NAME_CHARS)
 }
 

@@ -54,7 +54,7 @@ struct Fits {
 
 pub(in super::super) async fn page(request: &PageRequest, name: &str) -> PageResult {
     let console = &request.console;
-    let inspected = console.inspections.get(&console.store).await?;
+    let inspected = console.inspections.get(console).await?;
     let inspection = &inspected.inspection;
     let nodes = inspection.nodes();
     let node = find(&nodes, inspection, name)?;
@@ -159,14 +159,14 @@ fn pods(view: &View<'_>) -> Markup {
             p .note { "No pod has a part of a card that is known." }
         } @else {
             (table(("", ""), &view.pods.rows, &[
-                name("Pod", &|row| html! { a href=(bars::pod_link(row.part)) { (bars::pod_name(row.part)) } }),
+                name("Pod", &|row| bars::pod(row.part)),
                 text("Card", &|row| html! { (clean(&row.cards, MAX_NAME_CHARS)) }),
                 number("Given of each", &|row| html! { (cards(row.part.milli)) }),
                 only_if(view.measured, number("Used now", &|row| html! {
                     @if let Some(used) = row.part.used { (bars::used_text(used)) } @else { span .dim { "not reported" } }
                 })),
                 column("dim", "The card is", &|row| html! {
-                    @if row.part.card_is_guessed { "a guess: the device plugin chose it" } @else { "written on the pod" }
+                    @if row.part.card_is_guessed { "a guess: the device plugin chose it" } @else { "written on the pod or its claim" }
                 }),
             ]))
         }

@@ -34,6 +34,40 @@ metadata: {name: p-0, namespace: ml, annotations: {tautline.io/gpu-devices: "GPU
 spec: {nodeName: n7, containers: []}
 "#;
 
+const CLAIMS: &str = r#"
+{apiVersion: v1, kind: Node, metadata: {name: n7}, status: {allocatable: {cpu: "16"}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n7-gpu.tautline.io-0}
+spec:
+  driver: gpu.tautline.io
+  nodeName: n7
+  pool: {name: n7, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-0
+    attributes: {uuid: {string: GPU-a}, index: {int: 0}, productName: {string: NVIDIA H100 80GB HBM3}}
+    capacity: {milli: {value: "1000"}, memory: {value: 80Gi}}
+    allowMultipleAllocations: true
+---
+{apiVersion: v1, kind: Pod, metadata: {name: p-0, namespace: ml, uid: u-0}, spec: {nodeName: n7, containers: []}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: p-0-gpu, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io}}]}}
+status:
+  reservedFor: [{resource: pods, name: p-0, uid: u-0}]
+  allocation: {devices: {results: [{request: gpu, driver: gpu.tautline.io, pool: n7, device: gpu-0, shareID: a, consumedCapacity: {milli: "250"}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: kept, namespace: ml}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tautline.io}}]}}
+status:
+  allocation: {devices: {results: [{request: gpu, driver: gpu.tautline.io, pool: n7, device: gpu-0, shareID: b, consumedCapacity: {milli: "500"}}]}}
+"#;
+
 const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
   {"card": "GPU-a", "memoryBytes": 18253611008, "busyMilli": 370}],
  "containers": [{"namespace": "ml", "pod": "p-0", "container": "main", "card": "GPU-a",
@@ -85,6 +119,25 @@ async fn sums_are_those_of_the_command_line() {
         !page.contains("style="),
         "the content security policy forbids it"
     );
+}
+
+#[tokio::test]
+async fn cards_of_devices_have_the_pods_of_claims() {
+    let console = console(CLAIMS, Some(USES));
+    let view = json(&console, "/gpu").await;
+    let pool = &view["nodes"]["rows"][0]["pools"][0];
+    assert_eq!(
+        (&pool["lane"], &pool["cards"][0]["heldMilli"]),
+        (&"dra".into(), &750.into())
+    );
+    let (_, page) = get(&console, "/gpu/n7").await;
+    for part in [
+        "href=\"/decisions/ml/p-0\">ml/p-0</a>",
+        "ml/kept (claim)",
+        "uses 512Mi",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[tokio::test]

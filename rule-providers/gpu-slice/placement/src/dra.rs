@@ -6,6 +6,7 @@
 //! (device taints). CEL selectors are read in part only: see [`PendingRequest::matches`]. DeviceTaintRules, which are off
 //! by default in 1.36, are not supported.
 
+pub use agent::AGENT_DRIVER;
 pub use cards::DeviceCard;
 pub use model::{
     Access, Allocation, Amounts, Capacity, Claim, Class, Count, CounterSet, Device, DeviceId,
@@ -18,6 +19,7 @@ pub use search::DeviceShortage;
 pub use selector::is_readable;
 pub use store::{DeviceFault, DeviceStore};
 
+mod agent;
 mod cards;
 mod model;
 mod node;

@@ -81,14 +81,14 @@ pub struct Card {
 /// A part of a card that a pod has, or that is reserved for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Pod as `namespace/name`.
+    /// Pod as `namespace/name`; a claim without pods as `namespace/name (claim)`.
     pub pod: Box<str>,
-    /// Thousandths of the card, from 1 to 1000.
+    /// Thousandths of the card, up to 1000; 0: the pod shares the claim of an earlier holder.
     pub milli: u16,
     /// First memory slice of the MIG instance; `None`: the part is not an instance, or its place is
     /// not known.
     pub start: Option<u8>,
-    /// True if the part is from a pod's annotation or a reservation. Otherwise it is a guess of the
+    /// True if the part is from a pod's annotation, a reservation or a claim. Otherwise it is a guess of the
     /// device plugin's choice, by the tightest packing.
     pub annotated: bool,
 }
@@ -240,9 +240,10 @@ pub fn list_pods<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
 }
 
 impl CardPool {
-    /// Returns whether an agent on the node gives out the cards: then containers must request them.
+    /// Returns whether an agent on the node gives out the cards: then containers must request or
+    /// claim them.
     pub fn has_agent(&self) -> bool {
-        self.kind.mode == SharingMode::Agent
+        matches!(self.kind.mode, SharingMode::Agent | SharingMode::Claim)
     }
 
     /// Rounds a share up to the next size; `None`: the cards are given whole only.

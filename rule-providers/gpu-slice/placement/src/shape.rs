@@ -21,6 +21,9 @@ pub enum SharingMode {
         /// Thousandths of a card in a unit: 333 for three units a card.
         unit_milli: u16,
     },
+    /// Thousandths of cards, which kube-scheduler allocates to claims and an agent gives to their
+    /// containers.
+    Claim,
 }
 
 impl SharingMode {
@@ -28,7 +31,7 @@ impl SharingMode {
     pub fn unit_milli(self) -> Option<u16> {
         match self {
             Self::Shared { unit_milli } => Some(unit_milli),
-            Self::Milli | Self::Agent | Self::Whole => None,
+            Self::Milli | Self::Agent | Self::Whole | Self::Claim => None,
         }
     }
 

@@ -9,7 +9,9 @@ use std::{
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
     CARD_MILLI, CostCache, Inventory, RequestClass, Shape, SharingMode,
+    dra::DeviceStore,
     inventory::{self, CardPool, PodReservation},
+    node_inventory::NodeInventory,
     policy::PolicyName,
     shape::memory_milli,
 };
@@ -53,11 +55,23 @@ pub(crate) struct NodeEntry {
     pub(crate) position: f64,
 }
 
-/// The pods on a node that the watch does not show there yet.
+/// The pods on a node that the watch does not show there yet, and its claimed cards.
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) reserved: Vec<PodReservation>,
     pub(crate) assumed: Vec<Arc<Pod>>,
+    /// The cards that the node's agent offers as devices.
+    pub(crate) claimed: Option<NodeInventory>,
+}
+
+impl Held {
+    /// Adds the cards that the node's agent offers as devices, and the claims on them.
+    pub(crate) fn with_claims(mut self, devices: &DeviceStore, now: &Snapshot, node: &str) -> Self {
+        self.claimed = devices.agent_cards(node);
+        let claims = devices.agent_holders(node, now.pods_on(node));
+        self.reserved.extend(claims);
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -150,7 +164,7 @@ impl ClusterInventory {
         };
         let pods = now.pods_on(name).iter().chain(&held.assumed);
         let pods = pods.map(|p| &**p);
-        let inventory = inventory::read(node, pods, &held.reserved);
+        let inventory = inventory::read(node, pods, &held.reserved, held.claimed.as_ref());
         let new = !self.nodes.contains_key(name);
         let entry = self.nodes.entry(Arc::clone(&node.name)).or_default();
         for warning in &inventory.warnings {
@@ -219,7 +233,7 @@ impl ClusterInventory {
         // The smallest card of any node counts if the memory of the cards on the pod's node is not
         // known.
         let memory = |pools: &[CardPool]| {
-            let of_agents = pools.iter().filter(|p| p.has_agent());
+            let of_agents = pools.iter().filter(|p| p.kind.mode == SharingMode::Agent);
             of_agents.filter_map(|p| p.card_memory_bytes).min()
         };
         let anywhere = || {

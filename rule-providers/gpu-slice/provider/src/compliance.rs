@@ -31,6 +31,7 @@ pub(crate) fn has_gpus(state: &State, pod: &Pod) -> bool {
     let entry = state.inventory.nodes.get(node);
     let own = |(resource, wanted): (&str, i64)| wanted > 0 && names::is_gpu(resource);
     pod.requests.iter().any(own)
+        || state.devices.pools.agent_parts(pod).is_some()
         || entry.is_some_and(|entry| entry.inventory.assigned_cards(pod).is_some())
 }
 
@@ -57,7 +58,8 @@ pub(crate) fn of_pod(
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
-    let assigned = inventory.assigned_cards(pod);
+    let claimed = state.devices.pools.agent_parts(pod).map(Ok);
+    let assigned = claimed.or_else(|| inventory.assigned_cards(pod));
     let parts = assigned.as_ref().and_then(|a| a.as_deref().ok());
     if let Some(product) = unwanted_product(inventory, parts.unwrap_or_default(), request) {
         let wanted = request.models.join("|");

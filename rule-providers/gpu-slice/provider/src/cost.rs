@@ -78,7 +78,8 @@ pub(crate) fn fit(
 ) -> Fit {
     let request = prepared.request;
     // A pod without GPUs on a GPU node takes CPU and memory that the free GPUs may need.
-    if request.amount == Amount::Nothing && node.inventory.pools.is_empty() {
+    let is_of_claims = |pool: &CardPool| pool.kind.mode == SharingMode::Claim;
+    if request.amount == Amount::Nothing && node.inventory.pools.iter().all(is_of_claims) {
         return Fit::usable(0, 0, 0.0, "the pod requests no GPU".into(), None);
     }
     let mut best: Option<(PlacementCost, usize)> = None;

@@ -4,7 +4,8 @@ mod convert;
 mod devices;
 mod extended;
 
-pub use convert::{device_class, resource_claim, resource_slice};
+pub use convert::{device_class, device_store, resource_claim, resource_slice};
 
+pub(crate) use convert::usable;
 pub(crate) use devices::{Devices, PodClaims};
 pub(crate) use extended::ExtendedResources;

@@ -105,6 +105,8 @@ impl GpuRequest {
             SharingMode::Agent => self.resources.is_none(),
             SharingMode::Whole => cards && !shared,
             SharingMode::Shared { .. } => !cards && !whole,
+            // kube-scheduler places the pods of claims.
+            SharingMode::Claim => false,
         };
         modes.filter(serves).min().unwrap_or_default()
     }

@@ -15,8 +15,8 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::{
-    Inventory, NodeCapacity, PlannedClasses, RequestClass, Shape, inventory::CardPool,
-    policy::PolicyName,
+    Inventory, NodeCapacity, PlannedClasses, RequestClass, Shape, SharingMode, dra::DeviceStore,
+    inventory::CardPool, policy::PolicyName,
 };
 use tautline_sdk::{
     Container, CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
@@ -105,14 +105,16 @@ pub struct RequestSummary {
 }
 
 impl Inspection {
-    /// Learns the distribution of requests from requests and cards of pods, and from rules of
-    /// waiting pods.
-    pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
+    /// Learns the distribution of requests from requests, claims and cards of pods, and from rules
+    /// of waiting pods. `devices` has the cards that agents offer as devices, and the claims.
+    pub fn new(snapshot: Arc<Snapshot>, config: Config, devices: DeviceStore) -> Self {
         let policy = config.policy;
         let mut inventory = ClusterInventory::new(config);
         // The pods' own requests are counted below, unless a rule replaces them.
         let learner = mem::replace(&mut inventory.learner, RequestLearner::fixed());
-        inventory.sync(Arc::clone(&snapshot), &[], |_| Held::default());
+        inventory.sync(Arc::clone(&snapshot), &[], |node| {
+            Held::default().with_claims(&devices, &snapshot, node)
+        });
         inventory.learner = learner;
         let mut inspection = Self {
             state: State::new(inventory, ""),
@@ -120,6 +122,7 @@ impl Inspection {
             snapshot: Arc::clone(&snapshot),
             by_rule: HashMap::new(),
         };
+        inspection.state.devices.pools = devices;
         let pools = inspection.state.inventory.pools_by_shape();
         let waits = |p: &&Arc<Pod>| p.node.is_none() && !p.finished;
         let mut waiting: Vec<(&Arc<Pod>, Option<Shape>)> = snapshot
@@ -133,8 +136,8 @@ impl Inspection {
         let own = snapshot
             .pods()
             .filter(|p| !inspection.by_rule.contains_key(&key(p)));
+        let own: Vec<Shape> = own.filter_map(|pod| inspection.pod_shape(pod)).collect();
         let inventory = &mut inspection.state.inventory;
-        let own: Vec<Shape> = own.filter_map(|pod| inventory.pod_shape(pod)).collect();
         inventory.learner.count_shapes(&mut inventory.costs, &own);
         for (pod, shape) in waiting {
             let name = key(pod);
@@ -183,13 +186,26 @@ impl Inspection {
             let by_rule = self.by_rule.get(&pod_key).cloned();
             Some(CountedRequest {
                 by_rule: by_rule.is_some(),
-                shape: by_rule.unwrap_or_else(|| self.state.inventory.pod_shape(pod))?,
+                shape: by_rule.unwrap_or_else(|| self.pod_shape(pod))?,
                 pod: pod_key,
             })
         };
         let mut all: Vec<CountedRequest> = self.snapshot.pods().filter_map(counted).collect();
         all.sort_unstable_by(|a, b| a.pod.cmp(&b.pod));
         all
+    }
+
+    /// Returns the shape of the pod's claims, or else of its other requests.
+    fn pod_shape(&self, pod: &Pod) -> Option<Shape> {
+        let milli = self.state.devices.pools.claimed_milli(pod);
+        if milli == 0 {
+            return self.state.inventory.pod_shape(pod);
+        }
+        Some(Shape {
+            cpu_milli: pod.requests.milli("cpu"),
+            memory_bytes: pod.requests.milli("memory") / 1000,
+            ..Shape::from_milli(SharingMode::Claim, milli)
+        })
     }
 
     /// Returns the shape by the first rule that states an amount or models for the pod; `None`: no

@@ -8,6 +8,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(test)]
+mod agent_claims_tests;
 pub mod agents;
 mod allocate;
 mod answers;

@@ -20,6 +20,10 @@ const MAX_WHOLE_CARDS: u16 = 1_024;
 
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
+    if mode == SharingMode::Claim {
+        let detail = "its agent gives cards to claims only: claim devices of class gpu.tautline.io";
+        return Err(Unfit::new(2, "GpuNotOffered", detail));
+    }
     if pool.has_agent() {
         let Some(milli) = pool.round_up(agent_milli(request, pool)?) else {
             let detail = "its cards are given whole: MIG is off, and the node's limits are mig";
@@ -39,7 +43,7 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
             let milli = cards.saturating_mul(i64::from(CARD_MILLI));
             return check_requested(request, pool, *cards).map(|()| request.shape(mode, milli));
         }
-        (Amount::Cards(_), SharingMode::Shared { .. }) => {
+        (Amount::Cards(_), SharingMode::Shared { .. } | SharingMode::Claim) => {
             let detail = "its cards are shared, whole ones are wanted";
             return Err(Unfit::new(1, "NoSuchGpu", detail));
         }

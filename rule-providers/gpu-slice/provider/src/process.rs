@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
+use kube::{Api, Client, core::DeserializeGuard};
 use tautline_agent_link::{AgentAuth, TokenReviewer};
-use tautline_api::convert::ConvertError;
 use tautline_runtime::{
     admin::Readiness,
     cluster::Cluster,
@@ -116,12 +115,12 @@ async fn watch_devices(
     let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceSlice>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_slices(usable(&list, dra::resource_slice));
+        watched.set_slices(dra::usable(list.iter().map(|o| &**o), dra::resource_slice));
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_claims(usable(&list, dra::resource_claim));
+        watched.set_claims(dra::usable(list.iter().map(|o| &**o), dra::resource_claim));
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());
@@ -129,19 +128,4 @@ async fn watch_devices(
         watched.set_classes(list.iter().map(|class| dra::device_class(class)).collect());
     });
     Ok(())
-}
-
-fn usable<K: ResourceExt, T>(
-    list: &[Arc<K>],
-    convert: impl Fn(&K) -> Result<T, ConvertError>,
-) -> Vec<T> {
-    let one = |object: &Arc<K>| match convert(object) {
-        Ok(converted) => Some(converted),
-        Err(error) => {
-            let name = object.name_any();
-            tracing::warn!(%name, %error, "object cannot be used");
-            None
-        }
-    };
-    list.iter().filter_map(one).collect()
 }

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::{family::Family, gauge::Gauge};
-use tautline_gpu_placement::dra::{Claim, Class, Slice};
+use tautline_gpu_placement::dra::{Claim, Class, DeviceStore, Slice};
 use tautline_runtime::{
     cluster_store::ClusterStore,
     history::{FigureHistory, HISTORY_PATH},
@@ -106,6 +106,11 @@ impl GpuSlice {
     pub fn set_claims(&self, list: Vec<Claim>) {
         self.state.lock().devices.set_claims(list);
         self.claims.send_replace(());
+    }
+
+    /// Returns the slices and claims, with what [`Self::allocate_claims`] has allocated.
+    pub fn devices(&self) -> DeviceStore {
+        self.state.lock().devices.pools.clone()
     }
 
     /// Allocates the claims of a pod on a node, and devices for its extended resources, as

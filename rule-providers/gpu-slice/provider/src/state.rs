@@ -99,6 +99,7 @@ impl State {
             }
         }
         changed.extend(touched.iter().map(|n| Arc::from(n.as_str())));
+        changed.append(&mut self.devices.pools.changed_nodes);
         let touched: Vec<Arc<str>> = changed.into_iter().collect();
         self.sync_inventory(&snapshot, now, &touched);
         self.devices.forget(snapshot.changed_nodes(&last));
@@ -153,8 +154,10 @@ impl State {
 
     fn sync_inventory(&mut self, snapshot: &Arc<Snapshot>, now: Instant, touched: &[Arc<str>]) {
         let (reservations, assumed) = (&self.reservations, &self.assumed);
+        let devices = &self.devices.pools;
         self.inventory.sync(Arc::clone(snapshot), touched, |node| {
-            held_on(reservations, assumed, now, node, "")
+            let held = held_on(reservations, assumed, now, node, "");
+            held.with_claims(devices, snapshot, node)
         });
     }
 }
@@ -182,6 +185,7 @@ fn held_on(
     Held {
         reserved: others.map(|(_, grant)| grant.clone()).collect(),
         assumed: assumed.on(node, reservations, now),
+        claimed: None,
     }
 }
 
@@ -221,6 +225,7 @@ impl PodHoldings {
         }
         let node = snapshot.node(name)?;
         let held = held_on(&state.reservations, &state.assumed, now, name, &self.uid);
+        let held = held.with_claims(&state.devices.pools, snapshot, name);
         let same = |p: &Pod| {
             let own = self.pod.as_ref();
             let is_named = own.is_some_and(|o| o.name == p.name && o.namespace == p.namespace);
@@ -230,7 +235,7 @@ impl PodHoldings {
         let pods = pods.map(|p| &**p).filter(|p| !same(p));
         let known = state.inventory.nodes.get(name)?;
         Some(NodeEntry {
-            inventory: inventory::read(node, pods, &held.reserved),
+            inventory: inventory::read(node, pods, &held.reserved, held.claimed.as_ref()),
             slots: known.slots.clone(),
             position: known.position,
         })

@@ -74,7 +74,11 @@ async fn history_has_the_percentage_of_cards_that_pods_have() {
     assert_eq!(samples(), []);
     let sampling = provider.clone().sample_given_cards();
     _ = tokio::time::timeout(Duration::ZERO, sampling).await;
-    let inspection = Inspection::new(provider.store.snapshot(), Config::default());
+    let inspection = Inspection::new(
+        provider.store.snapshot(),
+        Config::default(),
+        DeviceStore::default(),
+    );
     let totals = Top::new(&inspection, &Uses::default(), None, Order::Name).totals;
     let sums = CardSums::of_all(&totals);
     let percent = sums.held_milli / 10 / i64::try_from(sums.cards).unwrap();

@@ -19,14 +19,15 @@ use crate::{
 /// The used percentage of a part's memory from which the use is near its limit.
 const NEAR_LIMIT_PERCENT: u64 = 95;
 
-/// Returns the worst evaluation of the cards that the pod's record names, and of the cards that it
-/// uses without having them. `None`: nothing is wrong, or nothing is known.
+/// Returns the worst evaluation of the cards that the pod's claims or record name, and of the cards
+/// that it uses without having them. `None`: nothing is wrong, or nothing is known.
 pub(crate) fn of_pod(state: &State, pod: &Pod, now: Instant) -> Option<Evaluation> {
     let node = pod.node.as_deref()?;
     let used = state.uses.fresh(node, now)?;
     let inventory = &state.inventory.nodes.get(node)?.inventory;
-    let assigned = inventory.assigned_cards(pod);
-    let parts = assigned.and_then(Result::ok).unwrap_or_default();
+    let claimed = state.devices.pools.agent_parts(pod);
+    let recorded = || inventory.assigned_cards(pod)?.ok();
+    let parts = claimed.or_else(recorded).unwrap_or_default();
     let mut held: Vec<(&CardPool, &Card, u64)> = Vec::new();
     for part in &parts {
         let Some((pool, card)) = inventory.card(&part.card) else {

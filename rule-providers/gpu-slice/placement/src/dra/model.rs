@@ -77,6 +77,8 @@ pub struct Device {
     pub access: Option<Access>,
     /// Attributes that are plain strings by name, without the driver's own domain.
     pub attributes: BTreeMap<Box<str>, Box<str>>,
+    /// Attributes that are integers by name, without the driver's own domain.
+    pub numbers: BTreeMap<Box<str>, i64>,
     /// Capacities by name, without the driver's own domain.
     pub capacity: BTreeMap<Box<str>, Capacity>,
     /// Amounts that the device takes from the pool's counters while it is allocated.

@@ -12,6 +12,7 @@ use tautline_core::{
 };
 
 use super::{
+    agent::{AGENT_DRIVER, agent_of},
     model::{Access, Allocation, Amounts, Claim, Class, Device, DeviceId, PoolId, Slice},
     node::{NodeDevice, NodeDevices},
     pool::{Pool, PoolError},
@@ -43,12 +44,17 @@ pub struct DeviceStore {
     pools_by_node: BTreeMap<Arc<str>, BTreeSet<PoolId>>,
     pools_of_several_nodes: BTreeSet<PoolId>,
     /// Claims by `namespace/name`.
-    claims: BTreeMap<Arc<str>, Claim>,
+    pub(super) claims: BTreeMap<Arc<str>, Claim>,
     /// Allocations without admin access, by pool and device.
     held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<Allocation>>>,
     /// Claims by the UID of a pod that may use them or whose template they are from.
     claims_by_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     classes: BTreeMap<Box<str>, Class>,
+    /// Slices and claims of agents' cards, by node.
+    pub(super) agent_slices: BTreeMap<Arc<str>, Vec<Arc<Slice>>>,
+    pub(super) claims_by_agent: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Nodes whose agents' cards have changed, or the claims that hold them; the reader clears it.
+    pub changed_nodes: BTreeSet<Arc<str>>,
 }
 
 impl DeviceStore {
@@ -68,8 +74,12 @@ impl DeviceStore {
         }
         self.pools.clear();
         self.unusable.clear();
+        let before = std::mem::take(&mut self.agent_slices);
         for (id, slices) in slices {
             let slices: Vec<_> = slices.into_values().collect();
+            if *id.driver == *AGENT_DRIVER {
+                self.agent_slices.insert(id.pool.clone(), slices.clone());
+            }
             let pool = Pool::new(slices.clone());
             if pool.is_err() {
                 let generation = slices.iter().map(|s| s.generation).max();
@@ -80,6 +90,9 @@ impl DeviceStore {
             }
             self.pools.insert(id, pool);
         }
+        let nodes = before.keys().chain(self.agent_slices.keys());
+        let changed = nodes.filter(|node| before.get(*node) != self.agent_slices.get(*node));
+        self.changed_nodes.extend(changed.cloned());
     }
 
     /// Adds or replaces a claim.
@@ -92,17 +105,26 @@ impl DeviceStore {
     /// Replaces all claims, but no slices.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         let list = list.into_iter();
-        self.claims = list
-            .map(|claim| (key(&claim.namespace, &claim.name).into(), claim))
-            .collect();
+        let list = list.map(|claim| (key(&claim.namespace, &claim.name).into(), claim));
+        let before = std::mem::replace(&mut self.claims, list.collect());
+        let both = self.claims.iter().chain(&before);
+        let changed = both.filter(|(name, _)| self.claims.get(*name) != before.get(*name));
+        let held = changed.flat_map(|(_, claim)| claim.allocated.iter().flatten());
+        self.changed_nodes
+            .extend(held.filter_map(agent_of).cloned());
         self.held.clear();
         self.claims_by_pod.clear();
+        self.claims_by_agent.clear();
         for (name, claim) in &self.claims {
             for allocation in claim.allocated.iter().flatten().filter(|a| !a.admin) {
                 let DeviceId { pool, device } = &allocation.device;
                 let devices = self.held.entry(pool.clone()).or_default();
                 let holds = devices.entry(device.clone()).or_default();
                 holds.push(allocation.clone());
+                if let Some(node) = agent_of(allocation) {
+                    let claims = self.claims_by_agent.entry(node.clone()).or_default();
+                    claims.insert(name.clone());
+                }
             }
             for uid in claim.reserved_for.iter().chain(&claim.owner) {
                 let of_pod = self.claims_by_pod.entry(uid.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Nodes with an agent: the cards from the node's annotation.
+//! Nodes with an agent: the cards from the node's annotation, or those that pods claim.
 
 use std::sync::Arc;
 
@@ -11,17 +11,26 @@ use crate::{
     topology::CardLinks,
 };
 
-/// Returns a pool for each product, memory size and set of share sizes; `None`: no agent describes
+/// Returns a pool for each product, memory size and set of share sizes. The cards are `claimed`, or
+/// those of the node's annotation; `None`: no agent describes
 /// the node's cards.
 pub(super) fn pools(
     node: &Node,
+    claimed: Option<&NodeInventory>,
     product: &Arc<str>,
     warnings: &mut Vec<String>,
 ) -> Option<Vec<CardPool>> {
-    let text = node.annotations.get(INVENTORY_ANNOTATION)?;
     let mut warn =
         |text: String| warnings.push(format!("annotation {INVENTORY_ANNOTATION}: {text}"));
-    let inventory = match NodeInventory::parse(text) {
+    let written = || {
+        Some(NodeInventory::parse(
+            node.annotations.get(INVENTORY_ANNOTATION)?,
+        ))
+    };
+    let inventory = match claimed
+        .map(|claimed| Ok(claimed.clone()))
+        .or_else(written)?
+    {
         Ok(inventory) => inventory,
         Err(error) => {
             warn(format!(
@@ -34,8 +43,11 @@ pub(super) fn pools(
         let count = inventory.cards.len();
         warn(format!("{count} cards; only {MAX_CARDS} are used"));
     }
-    let resource: Arc<str> = MILLI_RESOURCE.into();
-    let offered = node.allocatable.milli(MILLI_RESOURCE) > 0;
+    let (mode, resource) = match claimed {
+        Some(_) => (SharingMode::Claim, None),
+        None => (SharingMode::Agent, Some(Arc::from(MILLI_RESOURCE))),
+    };
+    let offered = claimed.is_some() || node.allocatable.milli(MILLI_RESOURCE) > 0;
     let mut pools: Vec<CardPool> = Vec::new();
     for listed in inventory.cards.iter().take(MAX_CARDS as usize) {
         let (index, uuid) = (listed.index.to_string(), listed.uuid.as_str());
@@ -65,9 +77,9 @@ pub(super) fn pools(
             pools.push(CardPool {
                 kind: CardKind {
                     product: Arc::clone(&product),
-                    mode: SharingMode::Agent,
+                    mode,
                 },
-                resource: Some(Arc::clone(&resource)),
+                resource: resource.clone(),
                 card_memory_bytes: memory,
                 sizes: sizes.clone(),
                 offered,

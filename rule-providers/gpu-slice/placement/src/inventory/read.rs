@@ -15,6 +15,7 @@ use crate::{
         self, CARD_COUNTS, MEMORY_LABEL, PARTITION_LABEL, PRODUCT_LABELS, REPLICAS_LABEL,
         SHARED_RESOURCES, UNHEALTHY_ANNOTATION, WHOLE_RESOURCE,
     },
+    node_inventory::NodeInventory,
     shape::{CARD_MILLI, CardKind, SharingMode, units_milli},
 };
 
@@ -22,7 +23,7 @@ use crate::{
 const UNLISTED_MILLI: i64 = i64::MAX / 4;
 
 /// A reservation for a pod that is not on the node yet.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodReservation {
     /// Pod as `namespace/name`.
     pub pod: Box<str>,
@@ -35,11 +36,12 @@ pub struct PodReservation {
 }
 
 /// Reads the inventory of a node. `pods` are the pods on the node, `held` the reservations for
-/// further pods.
+/// further pods and of claims, and `claimed` the cards that the node's agent offers as devices.
 pub fn read<'a>(
     node: &Node,
     pods: impl Iterator<Item = &'a Pod> + Clone,
     held: &[PodReservation],
+    claimed: Option<&NodeInventory>,
 ) -> Inventory {
     let mut all = Inventory::default();
     let product = PRODUCT_LABELS.iter().find_map(|l| node.labels.get(l));
@@ -121,7 +123,7 @@ pub fn read<'a>(
         }
     }
     if !plugin {
-        let of_agent = agent::pools(node, &product, &mut all.warnings);
+        let of_agent = agent::pools(node, claimed, &product, &mut all.warnings);
         let of_label = || {
             let count = card_count(node)?;
             let cards = numbered_cards(count, &mut all.warnings, CARD_COUNTS[0]);

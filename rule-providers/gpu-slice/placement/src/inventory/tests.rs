@@ -3,6 +3,14 @@ use tautline_core::model::Resources;
 use super::*;
 use crate::names::DEVICES_ANNOTATION;
 
+fn read<'a>(
+    node: &Node,
+    pods: impl Iterator<Item = &'a Pod> + Clone,
+    held: &[PodReservation],
+) -> Inventory {
+    super::read(node, pods, held, None)
+}
+
 fn node(allocatable: &[(&str, i64)], labels: &[(&str, &str)]) -> Node {
     Node {
         name: "n".into(),

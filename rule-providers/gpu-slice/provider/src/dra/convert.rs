@@ -13,6 +13,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
+use kube::ResourceExt;
 use tautline_api::convert::{ConvertError, affinity_term};
 use tautline_core::{
     model::{AffinityTerm, Taint, Toleration, TolerationValue},
@@ -20,8 +21,34 @@ use tautline_core::{
 };
 use tautline_gpu_placement::dra::{
     Access, Allocation, Amounts, Capacity, Claim, Class, Count, CounterSet, Device, DeviceId,
-    ExactRequest, PoolId, RequestPolicy, Slice, own_name,
+    DeviceStore, ExactRequest, PoolId, RequestPolicy, Slice, own_name,
 };
+
+/// Returns the devices of slices and the claims on them, without those that cannot be read.
+pub fn device_store<'a>(
+    slices: impl IntoIterator<Item = &'a ResourceSlice>,
+    claims: impl IntoIterator<Item = &'a ResourceClaim>,
+) -> DeviceStore {
+    let mut store = DeviceStore::default();
+    store.reset_slices(usable(slices, resource_slice));
+    store.reset_claims(usable(claims, resource_claim));
+    store
+}
+
+pub(crate) fn usable<'a, K: ResourceExt + 'a, T>(
+    list: impl IntoIterator<Item = &'a K>,
+    convert: impl Fn(&K) -> Result<T, ConvertError>,
+) -> Vec<T> {
+    let one = |object: &K| match convert(object) {
+        Ok(converted) => Some(converted),
+        Err(error) => {
+            let name = object.name_any();
+            tracing::warn!(%name, %error, "object cannot be used");
+            None
+        }
+    };
+    list.into_iter().filter_map(one).collect()
+}
 
 /// Converts a class: its CEL selectors, and the extended resource that requests its devices.
 pub fn device_class(class: &DeviceClass) -> Class {
@@ -79,6 +106,8 @@ fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertErro
     let capacities = capacities.map(|(n, c)| Ok((own_name(driver, n).into(), capacity(n, c)?)));
     let consumes = device.consumes_counters.iter().flatten();
     let attributes = device.attributes.iter().flatten();
+    let numbers = attributes.clone();
+    let numbers = numbers.filter_map(|(n, a)| Some((own_name(driver, n).into(), a.int?)));
     let taint = |t: &resource::DeviceTaint| Taint {
         key: t.key.clone(),
         value: t.value.clone().unwrap_or_default(),
@@ -95,6 +124,7 @@ fn device(driver: &str, device: &resource::Device) -> Result<Device, ConvertErro
         attributes: attributes
             .filter_map(|(n, a)| Some((own_name(driver, n).into(), a.string.as_deref()?.into())))
             .collect(),
+        numbers: numbers.collect(),
         capacity: capacities.collect::<Result<_, ConvertError>>()?,
         consumes: consumes
             .map(|c| counter_set(&c.counter_set, &c.counters))

@@ -53,7 +53,7 @@ impl PodClaims {
 
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    pools: DeviceStore,
+    pub(crate) pools: DeviceStore,
     nodes: HashMap<Arc<str>, NodeDevices>,
     /// The numbers of claims with and without devices; `None`: the cluster has no API for claims,
     /// or they are not known yet.
@@ -111,7 +111,8 @@ impl Devices {
             return;
         };
         let mut allocated = allocated.into_iter();
-        for (claim, pending) in open {
+        for (mut claim, pending) in open {
+            claim.reserved_for.push(workload.uid.as_str().into());
             let allocated: Vec<_> = allocated.by_ref().take(pending.len()).flatten().collect();
             self.pools.put_claim(Claim {
                 nodes: devices.nodes_of(&allocated, node),

@@ -75,7 +75,11 @@ fn inspect(objects: Vec<Object>) -> Inspection {
     for object in objects {
         index.apply(object);
     }
-    Inspection::new(Arc::new(index.snapshot()), Config::default())
+    Inspection::new(
+        Arc::new(index.snapshot()),
+        Config::default(),
+        DeviceStore::default(),
+    )
 }
 
 #[test]

@@ -3,21 +3,23 @@
 use tautline_core::quantity;
 use tautline_gpu_placement::{CARD_MILLI, RequestClass, SharingMode};
 
-/// Formats a sharing mode: `milli`, `whole`, or `shared/4` for cards of four units.
+/// Formats a sharing mode: `milli`, `whole`, `dra`, or `shared/4` for cards of four units.
 pub fn sharing_mode(lane: SharingMode) -> String {
     match lane {
         SharingMode::Milli | SharingMode::Agent => "milli".into(),
         SharingMode::Whole => "whole".into(),
         SharingMode::Shared { unit_milli } => format!("shared/{}", CARD_MILLI / unit_milli.max(1)),
+        SharingMode::Claim => "dra".into(),
     }
 }
 
-/// Returns the name of a sharing mode: `milli`, `whole` or `shared`.
+/// Returns the name of a sharing mode: `milli`, `whole`, `shared` or `dra`.
 pub fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
         SharingMode::Milli | SharingMode::Agent => "milli",
         SharingMode::Whole => "whole",
         SharingMode::Shared { .. } => "shared",
+        SharingMode::Claim => "dra",
     }
 }
 

@@ -9,7 +9,7 @@ use tautline_core::{
     model::{Node, Pod},
 };
 
-use tautline_gpu_placement::Shape;
+use tautline_gpu_placement::{Shape, dra::DeviceStore};
 
 use super::*;
 use crate::{Config, Inspection};
@@ -28,7 +28,11 @@ fn inspection(nodes: Vec<Node>) -> Inspection {
     for node in nodes {
         index.apply(Object::Node(node));
     }
-    Inspection::new(Arc::new(index.snapshot()), Config::default())
+    Inspection::new(
+        Arc::new(index.snapshot()),
+        Config::default(),
+        DeviceStore::default(),
+    )
 }
 
 fn what_if(inspection: &Inspection, requests: &[&str]) -> WhatIf {
@@ -101,7 +105,11 @@ fn what_if_counts_free_cpu_and_memory() {
         requests: [("cpu", 3_500)].into_iter().collect(),
         ..Pod::default()
     }));
-    let inspection = Inspection::new(Arc::new(index.snapshot()), Config::default());
+    let inspection = Inspection::new(
+        Arc::new(index.snapshot()),
+        Config::default(),
+        DeviceStore::default(),
+    );
     let host = Shape {
         cpu_milli: 2_000,
         memory_bytes: 2 << 30,

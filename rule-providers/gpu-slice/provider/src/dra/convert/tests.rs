@@ -67,6 +67,8 @@ fn slices_with_all_that_devices_have() {
             .contains_key("resource.kubernetes.io/pcieRoot")
     );
     assert!(!device.attributes.contains_key("later"));
+    let numbers: Vec<_> = device.numbers.iter().map(|(n, v)| (&**n, *v)).collect();
+    assert_eq!(numbers, [("index", 7)]);
     let memory = &device.capacity["memory"];
     assert_eq!(memory.value, 80 * GI);
     assert_eq!(memory.consumed(Some(6 * GI)), Some(10 * GI));
