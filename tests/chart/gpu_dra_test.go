@@ -260,3 +260,231 @@ func TestOldGPURequestsAreRefused(t *testing.T) {
 		check(t, create(name, func(spec *corev1.PodSpec) { spec.Containers[0].Resources = resources }))
 	}
 }
+
+// Claims of amounts that no card can give are refused with the field and the fix, in a template as well.
+func TestGPUClaimsThatFitNoCardAreRefused(t *testing.T) {
+	plane := startGPUPlane(t, dra)
+	const mig = "mig." + driver
+	claims, templates := plane.clients.ResourceV1().ResourceClaims("default"), plane.clients.ResourceV1().ResourceClaimTemplates("default")
+	var of claimRequests
+	spec := func(requests ...resourcev1.DeviceRequest) resourcev1.ResourceClaimSpec {
+		return resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}
+	}
+	create := func(name string, spec resourcev1.ResourceClaimSpec) (claim, template error) {
+		_, claim = claims.Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+		_, template = templates.Create(t.Context(), &resourcev1.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec},
+		}, metav1.CreateOptions{})
+		return claim, template
+	}
+	eventually(t, "a claim of memory is refused", func() error {
+		_, err := create("early", spec(of.exactly("gpu", driver, "memory=10Gi")))
+		if err == nil {
+			_ = claims.Delete(t.Context(), "early", metav1.DeleteOptions{})
+			check(t, templates.Delete(t.Context(), "early", metav1.DeleteOptions{}))
+			return fmt.Errorf("created")
+		}
+		return nil
+	})
+
+	const (
+		exact  = "[gpu].exactly.capacity.requests"
+		amount = ", not 1 to 1000. Leave capacity out for a whole card, and ask count: 2 for two cards: docs/howto/gpu-sharing.md"
+	)
+	card := of.exactly("card", driver, "")
+	for name, test := range map[string]struct {
+		requests []resourcev1.DeviceRequest
+		fault    string
+	}{
+		"zero":     {of.list(of.exactly("gpu", driver, "milli=0")), exact + ".milli is 0" + amount},
+		"negative": {of.list(of.exactly("gpu", driver, "milli=-1")), exact + ".milli is -1" + amount},
+		"parts":    {of.list(of.exactly("gpu", driver, "milli=500m")), exact + ".milli is 500m" + amount},
+		"over":     {of.list(of.exactly("gpu", driver, "milli=1001")), exact + ".milli is 1001" + amount},
+		"two":      {of.list(of.exactly("gpu", driver, "milli=2k")), exact + ".milli is 2k" + amount},
+		"huge":     {of.list(of.exactly("gpu", driver, "milli=100E")), exact + ".milli is 100E" + amount},
+		"memory": {
+			of.list(of.exactly("gpu", driver, "memory=10Gi,milli=250")),
+			exact + ".memory fits no card: claims take thousandths of one. Write milli, by product: docs/howto/gpu-sharing.md",
+		},
+		"cores":     {of.list(of.exactly("gpu", driver, "milli=250,cores=50")), exact + ".cores fits no card. Write milli, the thousandths of a card"},
+		"qualified": {of.list(of.exactly("gpu", driver, "gpu.tautline.io/milli=250")), exact + ".gpu.tautline.io/milli fits no card. Write milli"},
+		"mig":       {of.list(of.exactly("gpu", mig, "milli=125")), exact + ": a MIG instance is given whole. Leave capacity out, and select the profile"},
+		"last":      {of.list(card, of.exactly("gpu", driver, "milli=0")), exact + ".milli is 0"},
+		"alternative": {
+			of.list(card, of.first("gpu", of.sub("nvidia", "gpu.nvidia.com", "memory=1Gi"), of.sub("l4", driver, "milli=445"), of.sub("h200", driver, "milli=1072"))),
+			"[gpu].firstAvailable[h200].capacity.requests.milli is 1072" + amount,
+		},
+		"many": {of.many(driver, func(i, j int) string {
+			if i == 31 && j == 7 {
+				return "milli=0"
+			}
+			return "milli=1"
+		}), "[r31].firstAvailable[a7].capacity.requests.milli is 0" + amount},
+	} {
+		claim, template := create(name, spec(test.requests...))
+		for field, err := range map[string]error{"spec": claim, "spec.spec": template} {
+			if want := ": " + field + ".devices.requests" + test.fault; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v\nwant %s", name, err, want)
+			}
+		}
+	}
+	// kube-scheduler claims a whole card for the extended resource.
+	extended := of.exactly("container-0-request-0", driver, "")
+	extended.Exactly.AllocationMode, extended.Exactly.Count = resourcev1.DeviceAllocationModeExactCount, 2
+	empty := of.exactly("gpu", mig, "")
+	empty.Exactly.Capacity = new(resourcev1.CapacityRequirements)
+	one := func(int, int) string { return "milli=1" }
+	for name, requests := range map[string][]resourcev1.DeviceRequest{
+		"none": nil, "empty": of.list(empty), "whole": of.list(card), "extended": of.list(extended), "instance": of.list(of.exactly("gpu", mig, "")),
+		"least": of.list(of.exactly("gpu", driver, "milli=1")), "most": of.list(of.exactly("gpu", driver, "milli=1000")),
+		"other": of.list(of.exactly("gpu", "gpu.nvidia.com", "milli=0,memory=10Gi,cores=1")),
+		"mixed": of.list(of.first("gpu", of.sub("nvidia", "gpu.nvidia.com", "memory=1Gi"), of.sub("l4", driver, "milli=445"), of.sub("part", mig, ""))),
+		// The largest claims are within the API server's limits of cost.
+		"largest": of.many(driver, one), "largest-instances": of.many(mig, func(int, int) string { return "" }),
+		"largest-other": of.many("gpu.nvidia.com", func(int, int) string { return "memory=1Gi,cores=1,milli=0" }),
+	} {
+		claim, template := create("good-"+name, spec(requests...))
+		if claim != nil || template != nil {
+			t.Errorf("%s: %v, %v", name, claim, template)
+		}
+	}
+
+	// A claim that exists is not judged again: one that came before the policy can be labelled.
+	_, err := claims.Patch(t.Context(), "good-whole", types.MergePatchType, []byte(`{"metadata": {"labels": {"a": "b"}}}`), metav1.PatchOptions{})
+	check(t, err)
+}
+
+// The class gpu.tautline.io has cards, as the extended resource does, and mig.gpu.tautline.io has instances: of
+// devices that all fit kube-scheduler takes the first, and the policy of claims lets it claim.
+func TestGPUClasses(t *testing.T) {
+	plane := startGPUPlane(t, dra)
+	var of claimRequests
+	node, shared, profile, thousand := "node-a", true, "1g.10gb", resource.MustParse("1k")
+	card := func(name string) resourcev1.Device {
+		return resourcev1.Device{
+			Name: name, AllowMultipleAllocations: &shared,
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"milli": {
+				Value: thousand, RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: &thousand},
+			}},
+		}
+	}
+	instance := func(name string) resourcev1.Device {
+		return resourcev1.Device{
+			Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"profile": {StringValue: &profile}},
+		}
+	}
+	for i, devices := range [][]resourcev1.Device{
+		{card("card-a"), instance("instance-a"), instance("instance-b"), card("card-b")}, {{Name: "other"}},
+	} {
+		_, err := plane.clients.ResourceV1().ResourceSlices().Create(t.Context(), &resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slice-%d", i)},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver: []string{driver, "gpu.nvidia.com"}[i], NodeName: &node,
+				Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: devices,
+			},
+		}, metav1.CreateOptions{})
+		check(t, err)
+	}
+	plane.start(t, "kube-scheduler", "--config="+plane.write(t, "scheduler.yaml", fmt.Appendf(nil, `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: %q}
+`, plane.writeKubeconfig(t, "admin", "admin"))), "--secure-port=0")
+
+	pods, claims := plane.clients.CoreV1().Pods("default"), plane.clients.ResourceV1().ResourceClaims("default")
+	create := func(name string, change func(*corev1.PodSpec)) {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}
+		change(&pod.Spec)
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		check(t, err)
+	}
+	for name, request := range map[string]resourcev1.DeviceRequest{
+		"part": of.exactly("gpu", driver, "milli=250"), "instance": of.exactly("gpu", "mig."+driver, ""),
+	} {
+		_, err := claims.Create(t.Context(), &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: of.list(request)}},
+		}, metav1.CreateOptions{})
+		check(t, err)
+		create(name, func(spec *corev1.PodSpec) {
+			spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}}
+			spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+		})
+	}
+	create("whole", func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Limits = corev1.ResourceList{"tautline.io/gpu": resource.MustParse("1")}
+	})
+	devices := map[string]string{}
+	eventually(t, "all claims are allocated", func() error {
+		list, err := claims.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		clear(devices)
+		for _, claim := range list.Items {
+			if claim.Status.Allocation != nil && len(claim.Status.ReservedFor) == 1 {
+				devices[claim.Status.ReservedFor[0].Name] = claim.Status.Allocation.Devices.Results[0].Device
+			}
+		}
+		if len(devices) < 3 {
+			return fmt.Errorf("%v", devices)
+		}
+		return nil
+	})
+	for pod, kind := range map[string]string{"instance": "instance-", "part": "card-", "whole": "card-"} {
+		if !strings.HasPrefix(devices[pod], kind) {
+			t.Errorf("pod %s has the device %s", pod, devices[pod])
+		}
+	}
+	if devices["whole"] == devices["part"] {
+		t.Errorf("two pods have the card %s, of which one wants all", devices["whole"])
+	}
+}
+
+// claimRequests makes requests; amounts are written NAME=QUANTITY, with commas between them.
+type claimRequests struct{}
+
+func (claimRequests) list(requests ...resourcev1.DeviceRequest) []resourcev1.DeviceRequest {
+	return requests
+}
+
+func (claimRequests) amounts(text string) *resourcev1.CapacityRequirements {
+	if text == "" {
+		return nil
+	}
+	requests := map[resourcev1.QualifiedName]resource.Quantity{}
+	for amount := range strings.SplitSeq(text, ",") {
+		name, quantity, _ := strings.Cut(amount, "=")
+		requests[resourcev1.QualifiedName(name)] = resource.MustParse(quantity)
+	}
+	return &resourcev1.CapacityRequirements{Requests: requests}
+}
+
+func (c claimRequests) exactly(name, class, amounts string) resourcev1.DeviceRequest {
+	return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, Capacity: c.amounts(amounts)}}
+}
+
+func (c claimRequests) sub(name, class, amounts string) resourcev1.DeviceSubRequest {
+	return resourcev1.DeviceSubRequest{Name: name, DeviceClassName: class, Capacity: c.amounts(amounts)}
+}
+
+func (claimRequests) first(name string, alternatives ...resourcev1.DeviceSubRequest) resourcev1.DeviceRequest {
+	return resourcev1.DeviceRequest{Name: name, FirstAvailable: alternatives}
+}
+
+// many is as many requests with as many alternatives as a claim may have.
+func (c claimRequests) many(class string, amounts func(i, j int) string) []resourcev1.DeviceRequest {
+	requests := make([]resourcev1.DeviceRequest, resourcev1.DeviceRequestsMaxSize)
+	for i := range requests {
+		alternatives := make([]resourcev1.DeviceSubRequest, resourcev1.FirstAvailableDeviceRequestMaxSize)
+		for j := range alternatives {
+			alternatives[j] = c.sub(fmt.Sprintf("a%d", j), class, amounts(i, j))
+		}
+		requests[i] = c.first(fmt.Sprintf("r%d", i), alternatives...)
+	}
+	return requests
+}
