@@ -104,22 +104,27 @@ pub(super) fn cards(state: &State<'_>, out: &mut Vec<Finding>) -> Option<Finding
         }
     }
     for (resource, twice) in twice(nodes.iter().filter(is_sliced)) {
-        let text = format!(
-            "have ResourceSlices of {DRIVER}, and status.allocatable {resource} above 0: {}; a card \
-             could be given twice",
-            first_of(&twice, MAX_NODES)
-        );
-        let fix = if resource.starts_with("nvidia.com/") {
-            "take NVIDIA's device plugin off these nodes, and wait until the kubelet forgets it (5 \
-             minutes)"
-                .to_owned()
+        let (effect, fix) = if resource.starts_with("nvidia.com/") {
+            (
+                "a card could be given twice",
+                "take NVIDIA's device plugin off these nodes, and wait until the kubelet forgets it \
+                 (5 minutes)"
+                    .to_owned(),
+            )
         } else {
-            format!(
-                "give all agents one gpu.delivery, and delete the slices or the agents of the other \
-                 one: kubectl get resourceslices; kubectl -n {} get pods -o wide",
-                cluster.namespace
+            (
+                "the agents give no card twice, so a pod waits for one that another pod holds",
+                format!(
+                    "give all agents one gpu.delivery, and delete the slices or the agents of the \
+                     other one: kubectl get resourceslices; kubectl -n {} get pods -o wide",
+                    cluster.namespace
+                ),
             )
         };
+        let text = format!(
+            "have ResourceSlices of {DRIVER}, and status.allocatable {resource} above 0: {}; {effect}",
+            first_of(&twice, MAX_NODES)
+        );
         let object = counted(twice.len(), "node");
         out.push(problem("GpuCardsTwice", object, text, fix));
     }

@@ -157,13 +157,24 @@ fn nodes_without_slices() {
 
 #[test]
 fn cards_that_are_offered_twice() {
-    for (resource, fix) in [
-        ("tautline.io/gpu-milli", "give all agents one gpu.delivery"),
-        ("nvidia.com/gpu", "take NVIDIA's device plugin off"),
-        ("nvidia.com/mig-1g.10gb", "take NVIDIA's device plugin off"),
+    let (wait, twice) = (
+        "the agents give no card twice",
+        "a card could be given twice",
+    );
+    for (resource, effect, fix) in [
+        (
+            "tautline.io/gpu-milli",
+            wait,
+            "give all agents one gpu.delivery",
+        ),
+        ("nvidia.com/gpu", twice, "take NVIDIA's device plugin off"),
+        (
+            "nvidia.com/mig-1g.10gb",
+            twice,
+            "take NVIDIA's device plugin off",
+        ),
     ] {
-        let text =
-            format!("status.allocatable {resource} above 0: n1; a card could be given twice");
+        let text = format!("status.allocatable {resource} above 0: n1; {effect}");
         let text: &'static str = text.leak();
         finds_dra((Problem, "GpuCardsTwice", "1 node", text, fix), |c| {
             allocatable(c, "n1", json!({"cpu": "8", resource: "1"}));
