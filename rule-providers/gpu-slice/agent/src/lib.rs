@@ -32,6 +32,7 @@ mod pods;
 mod reader;
 mod stream;
 mod usage;
+mod whole_file;
 
 pub use app::{App, Config, example_metrics};
 pub use dra::Delivery;

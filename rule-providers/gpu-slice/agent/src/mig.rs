@@ -1,6 +1,6 @@
 //! Makes and destroys the MIG instances on this node. An instance is made for the pod whose record
-//! names it, or for a claim. It is destroyed when neither has named it for a while, unless a process uses it or
-//! the administrator has made it.
+//! names it, or for the claim that has it. It is destroyed when neither has named it for a while,
+//! unless a process uses it or the administrator has made it.
 
 mod plan;
 #[cfg(test)]
@@ -8,7 +8,6 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -27,6 +26,7 @@ use crate::{
     dra::PreparedClaims,
     pods::Pods,
     reader::{ReaderCalls, ReaderState, Snapshot},
+    whole_file,
 };
 
 /// The time for which an instance stays that no record names and no process uses.
@@ -235,31 +235,19 @@ impl Keeper {
     fn change_own(&self, change: impl FnOnce(&mut BTreeSet<MigSlot>)) -> Result<(), Failure> {
         let mut own = (**self.own.borrow()).clone();
         change(&mut own);
-        write_own(&self.file, &own)
+        whole_file::write(&self.file, &own)
             .map_err(|error| Failure(format!("{} is not written: {error}", self.file.display())))?;
         self.own.send_replace(Arc::new(own));
         Ok(())
     }
 }
 
-/// Reads the list. If the file is missing or cannot be read, the list is empty, so all instances
-/// count as the administrator's.
+/// Reads the list. If the file cannot be read, the list is empty, so all instances count as the
+/// administrator's.
 fn read_own(file: &Path) -> BTreeSet<MigSlot> {
-    let read = fs::read(file).and_then(|text| Ok(serde_json::from_slice(&text)?));
-    read.unwrap_or_else(|error: io::Error| {
-        if error.kind() != io::ErrorKind::NotFound {
-            let path = file.display();
-            tracing::warn!(%path, %error, "MIG instances of an earlier agent are not destroyed");
-        }
+    whole_file::read(file).unwrap_or_else(|error| {
+        let path = file.display();
+        tracing::warn!(%path, %error, "MIG instances of an earlier agent are not destroyed");
         BTreeSet::new()
     })
-}
-
-fn write_own(file: &Path, own: &BTreeSet<MigSlot>) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let next = file.with_extension("next");
-    fs::write(&next, serde_json::to_vec(own)?)?;
-    fs::rename(next, file)
 }

@@ -88,8 +88,8 @@ pub struct Holder {
     /// First memory slice of the MIG instance; `None`: the part is not an instance, or its place is
     /// not known.
     pub start: Option<u8>,
-    /// True if the part is from a pod's annotation, a reservation or a claim. Otherwise it is a guess of the
-    /// device plugin's choice, by the tightest packing.
+    /// True if the part is from a pod's annotation, a reservation or a claim. Otherwise it is a
+    /// guess of the device plugin's choice, by the tightest packing.
     pub annotated: bool,
 }
 

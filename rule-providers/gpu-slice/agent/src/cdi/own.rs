@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::spec::{Edits, Spec, SpecDevice};
+use crate::whole_file;
 
 /// The kind of the agent's devices.
 pub(crate) const OWN_KIND: &str = "tautline.io/gpu";
@@ -49,13 +50,7 @@ impl OwnSpecs {
             }],
             container_edits: Edits::default(),
         };
-        let text = serde_json::to_vec(&spec)?;
-        fs::create_dir_all(&self.dir)?;
-        let path = self.path(token);
-        // The runtime ignores this file, since it reads only names that end in json or yaml.
-        let fresh = path.with_extension("json.new");
-        fs::write(&fresh, text)?;
-        fs::rename(&fresh, &path)
+        whole_file::write(&self.path(token), &spec)
     }
 
     /// Removes the spec, if there is one.

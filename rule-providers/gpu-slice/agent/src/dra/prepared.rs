@@ -1,11 +1,7 @@
 //! The claims that are prepared on this node, in a file that outlives the agent's process. Like the
 //! containers that use them, it does not outlive a reboot.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, io, path::PathBuf};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -13,6 +9,8 @@ use tautline_gpu_placement::{
     device_annotation::{self, CardShare},
     shape::CARD_MILLI,
 };
+
+use crate::whole_file;
 
 /// A claim that is prepared, or is being prepared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,12 +63,7 @@ impl PreparedClaims {
     /// # Errors
     /// The file cannot be read, so that the agent would not know which cards are held.
     pub fn read(file: PathBuf) -> io::Result<Self> {
-        let claims = match fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Claims::new(),
-            Err(error) => return Err(error),
-        };
-        let claims = Mutex::new(claims);
+        let claims = Mutex::new(whole_file::read(&file)?);
         Ok(Self { claims, file })
     }
 
@@ -99,24 +92,17 @@ impl PreparedClaims {
         let mut next = claims.clone();
         let changed = change(&mut next);
         if next != *claims {
-            write(&self.file, &next)?;
+            whole_file::write(&self.file, &next)?;
             *claims = next;
         }
         Ok(changed)
     }
 }
 
-fn write(file: &Path, claims: &Claims) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let next = file.with_extension("next");
-    fs::write(&next, serde_json::to_vec(claims)?)?;
-    fs::rename(next, file)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -12,8 +12,7 @@ use crate::{
 };
 
 /// Returns a pool for each product, memory size and set of share sizes. The cards are `claimed`, or
-/// those of the node's annotation; `None`: no agent describes
-/// the node's cards.
+/// else those of the node's annotation; `None`: no agent describes the node's cards.
 pub(super) fn pools(
     node: &Node,
     claimed: Option<&NodeInventory>,
