@@ -1,4 +1,5 @@
-//! Reads nodes, pods and claims from a cluster or from manifests, and the use of the cards from the provider.
+//! Reads nodes, pods and claims from a cluster or from manifests, and the use of the cards from the
+//! provider.
 
 use std::sync::Arc;
 

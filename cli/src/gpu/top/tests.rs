@@ -133,7 +133,10 @@ status: {allocatable: {tautline.io/gpu-milli: "0", nvidia.com/gpu: "0"}}
         text.contains("tautline.io/gpu-milli is not allocatable"),
         "{text}"
     );
-    assert!(!text.contains("which no record gives it"), "{text}");
+    assert!(
+        !text.contains("which no claim or record gives it"),
+        "{text}"
+    );
 }
 
 #[test]

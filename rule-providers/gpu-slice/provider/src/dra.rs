@@ -6,6 +6,6 @@ mod extended;
 
 pub use convert::{device_class, device_store, resource_claim, resource_slice};
 
-pub(crate) use convert::usable;
+pub(crate) use convert::{changed_claims, usable};
 pub(crate) use devices::{Devices, PodClaims};
 pub(crate) use extended::ExtendedResources;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::{Api, Client, core::DeserializeGuard};
+use parking_lot::Mutex;
 use tautline_agent_link::{AgentAuth, TokenReviewer};
 use tautline_runtime::{
     admin::Readiness,
@@ -119,8 +120,12 @@ async fn watch_devices(
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
+    let last = Mutex::new(Vec::new());
     watch_list(api, None, readiness, tasks, move |list| {
-        watched.set_claims(dra::usable(list.iter().map(|o| &**o), dra::resource_claim));
+        let mut last = last.lock();
+        let (changed, gone) = dra::changed_claims(&last, &list);
+        watched.change_claims(changed, &gone);
+        *last = list;
     });
     let watched = provider.clone();
     let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());

@@ -108,6 +108,13 @@ impl GpuSlice {
         self.claims.send_replace(());
     }
 
+    /// Changes single ResourceClaims; `gone` are those that do not exist any more, as
+    /// `namespace/name`.
+    pub fn change_claims(&self, changed: Vec<Claim>, gone: &[String]) {
+        self.state.lock().devices.change_claims(changed, gone);
+        self.claims.send_replace(());
+    }
+
     /// Returns the slices and claims, with what [`Self::allocate_claims`] has allocated.
     pub fn devices(&self) -> DeviceStore {
         self.state.lock().devices.pools.clone()

@@ -51,14 +51,14 @@ func sliceOf(node string) *resourceapi.ResourceSlice {
 	shared := true
 	devices := make([]resourceapi.Device, cardsOfNode)
 	for i := range devices {
-		index, uuid, product := int64(i), fmt.Sprintf("GPU-%s-%d", node, i), "NVIDIA-L4"
+		index, uuid, product := int64(i), fmt.Sprintf("GPU-%s-%d", node, i), "NVIDIA L4"
 		devices[i] = resourceapi.Device{
 			Name:                     fmt.Sprintf("gpu-%d", i),
 			AllowMultipleAllocations: &shared,
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"uuid":    {StringValue: &uuid},
-				"index":   {IntValue: &index},
-				"product": {StringValue: &product},
+				"uuid":        {StringValue: &uuid},
+				"index":       {IntValue: &index},
+				"productName": {StringValue: &product},
 			},
 			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 				milli: {

@@ -285,3 +285,48 @@ fn nodes_change_with_their_slices_and_claims() {
     store.reset_slices([]);
     assert!(changed(&mut store));
 }
+
+#[test]
+fn single_changes_of_claims_are_as_a_new_list() {
+    let devices = || vec![device("gpu-0", "GPU-a", 80), device("gpu-1", "GPU-b", 80)];
+    let a = |milli| claim("a", &[held("gpu-0", Some(milli))], &["a"]);
+    let b = claim(
+        "b",
+        &[held("gpu-0", Some(100)), held("gpu-1", None)],
+        &["b", "c"],
+    );
+    let mut changed = store(
+        devices(),
+        vec![a(250), claim("old", &[held("gpu-1", None)], &["d"])],
+    );
+    changed.touched.clear();
+    changed.changed_nodes.clear();
+    changed.put_claim(a(250));
+    assert!(changed.touched.is_empty() && changed.changed_nodes.is_empty());
+    changed.put_claim(a(500));
+    changed.put_claim(b.clone());
+    changed.remove_claim("ml/old");
+    changed.remove_claim("ml/absent");
+    let listed = store(devices(), vec![a(500), b]);
+    let pods = ["a", "b", "c", "d"].map(pod);
+    assert_eq!(
+        cards(&pools(&changed, &pods)),
+        cards(&pools(&listed, &pods))
+    );
+    let node = fixtures::node("n7");
+    let devices = |store: &DeviceStore| format!("{:?}", store.node_devices(&node));
+    assert_eq!(devices(&changed), devices(&listed));
+    for uid in ["uid-a", "uid-b", "uid-c", "uid-d"] {
+        let names = |store: &DeviceStore| {
+            let claims = store.claims_of(uid, "ml", []);
+            claims.iter().map(|c| c.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&changed), names(&listed), "{uid}");
+    }
+    assert_eq!(changed.touched, [pool(AGENT_DRIVER)].into());
+    assert_eq!(
+        changed.node_of(&pool(AGENT_DRIVER)).map(|n| &**n),
+        Some("n7")
+    );
+    assert_eq!(changed.claim_counts(), (2, 0));
+}

@@ -55,6 +55,8 @@ pub struct DeviceStore {
     pub(super) claims_by_agent: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Nodes whose agents' cards have changed, or the claims that hold them; the reader clears it.
     pub changed_nodes: BTreeSet<Arc<str>>,
+    /// Pools of whose devices claims hold more or less than before; the reader clears it.
+    pub touched: BTreeSet<PoolId>,
 }
 
 impl DeviceStore {
@@ -97,40 +99,84 @@ impl DeviceStore {
 
     /// Adds or replaces a claim.
     pub fn put_claim(&mut self, claim: Claim) {
-        let mut claims = std::mem::take(&mut self.claims);
-        claims.insert(key(&claim.namespace, &claim.name).into(), claim);
-        self.reset_claims(claims.into_values());
+        let name: Arc<str> = key(&claim.namespace, &claim.name).into();
+        if self.claims.get(&name) == Some(&claim) {
+            return;
+        }
+        self.remove_claim(&name);
+        for allocation in taking(&claim) {
+            let DeviceId { pool, device } = &allocation.device;
+            let devices = self.held.entry(pool.clone()).or_default();
+            let holds = devices.entry(device.clone()).or_default();
+            holds.push(allocation.clone());
+            self.touched.insert(pool.clone());
+            if let Some(node) = agent_of(allocation) {
+                let claims = self.claims_by_agent.entry(node.clone()).or_default();
+                claims.insert(name.clone());
+                self.changed_nodes.insert(node.clone());
+            }
+        }
+        for uid in claim.reserved_for.iter().chain(&claim.owner) {
+            let of_pod = self.claims_by_pod.entry(uid.clone()).or_default();
+            of_pod.insert(name.clone());
+        }
+        self.claims.insert(name, claim);
+    }
+
+    /// Removes the claim `namespace/name`, if it is known.
+    pub fn remove_claim(&mut self, name: &str) {
+        let Some(claim) = self.claims.remove(name) else {
+            return;
+        };
+        for allocation in taking(&claim) {
+            let DeviceId { pool, device } = &allocation.device;
+            let devices = self.held.get_mut(pool);
+            if let Some(holds) = devices.and_then(|devices| devices.get_mut(device)) {
+                let at = holds.iter().position(|held| held == allocation);
+                at.map(|at| holds.swap_remove(at));
+            }
+            self.touched.insert(pool.clone());
+            if let Some(node) = agent_of(allocation) {
+                let claims = self.claims_by_agent.get_mut(node);
+                claims.map(|claims| claims.remove(name));
+                self.changed_nodes.insert(node.clone());
+            }
+        }
+        for uid in claim.reserved_for.iter().chain(&claim.owner) {
+            if let Some(of_pod) = self.claims_by_pod.get_mut(uid) {
+                of_pod.remove(name);
+                if of_pod.is_empty() {
+                    self.claims_by_pod.remove(uid);
+                }
+            }
+        }
     }
 
     /// Replaces all claims, but no slices.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         let list = list.into_iter();
-        let list = list.map(|claim| (key(&claim.namespace, &claim.name).into(), claim));
-        let before = std::mem::replace(&mut self.claims, list.collect());
-        let both = self.claims.iter().chain(&before);
-        let changed = both.filter(|(name, _)| self.claims.get(*name) != before.get(*name));
-        let held = changed.flat_map(|(_, claim)| claim.allocated.iter().flatten());
-        self.changed_nodes
-            .extend(held.filter_map(agent_of).cloned());
-        self.held.clear();
-        self.claims_by_pod.clear();
-        self.claims_by_agent.clear();
-        for (name, claim) in &self.claims {
-            for allocation in claim.allocated.iter().flatten().filter(|a| !a.admin) {
-                let DeviceId { pool, device } = &allocation.device;
-                let devices = self.held.entry(pool.clone()).or_default();
-                let holds = devices.entry(device.clone()).or_default();
-                holds.push(allocation.clone());
-                if let Some(node) = agent_of(allocation) {
-                    let claims = self.claims_by_agent.entry(node.clone()).or_default();
-                    claims.insert(name.clone());
-                }
-            }
-            for uid in claim.reserved_for.iter().chain(&claim.owner) {
-                let of_pod = self.claims_by_pod.entry(uid.clone()).or_default();
-                of_pod.insert(name.clone());
-            }
-        }
+        let list = list.map(|claim| (key(&claim.namespace, &claim.name), claim));
+        let list: BTreeMap<String, Claim> = list.collect();
+        let gone = self
+            .claims
+            .keys()
+            .filter(|name| !list.contains_key(&***name));
+        let gone: Vec<Arc<str>> = gone.cloned().collect();
+        gone.iter().for_each(|name| self.remove_claim(name));
+        list.into_values().for_each(|claim| self.put_claim(claim));
+    }
+
+    /// The node that alone can use the pool's devices; `None`: several can, or no node is known.
+    pub fn node_of(&self, pool: &PoolId) -> Option<&Arc<str>> {
+        let Some(Ok(pool)) = self.pools.get(pool) else {
+            return None;
+        };
+        let mut nodes = pool.slices.iter().map(|slice| match &slice.access {
+            Access::Node(node) => Some(node),
+            _ => None,
+        });
+        let first = nodes.next()??;
+        nodes.all(|node| node == Some(first)).then_some(first)
     }
 
     /// The allocations of a pool's device.
@@ -160,6 +206,13 @@ impl DeviceStore {
         // In descending order of names, so that the first name wins among classes of equal age.
         let newest = self.classes.values().rev().filter(named);
         newest.max_by_key(|c| c.created_unix)
+    }
+
+    /// The numbers of claims with and without devices.
+    pub fn claim_counts(&self) -> (usize, usize) {
+        let with = self.claims.values().filter(|c| c.allocated.is_some());
+        let with = with.count();
+        (with, self.claims.len() - with)
     }
 
     /// The claim with this name; `None`: no such claim is known.
@@ -247,6 +300,11 @@ impl DeviceStore {
         let over_card = counters.overdrawn() && !device.consumes.is_empty();
         (over_device || over_card).then_some(DeviceFault::OverCommitted)
     }
+}
+
+/// Returns the allocations that take devices: those without admin access.
+fn taking(claim: &Claim) -> impl Iterator<Item = &Allocation> {
+    claim.allocated.iter().flatten().filter(|held| !held.admin)
 }
 
 fn exceeded(device: &Device, holds: &[Allocation]) -> bool {

@@ -1,6 +1,9 @@
 //! Conversions of the objects of `resource.k8s.io/v1`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{
@@ -16,7 +19,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use tautline_api::convert::{ConvertError, affinity_term};
 use tautline_core::{
-    model::{AffinityTerm, Taint, Toleration, TolerationValue},
+    model::{AffinityTerm, Taint, Toleration, TolerationValue, key},
     quantity,
 };
 use tautline_gpu_placement::dra::{
@@ -48,6 +51,26 @@ pub(crate) fn usable<'a, K: ResourceExt + 'a, T>(
         }
     };
     list.into_iter().filter_map(one).collect()
+}
+
+/// Returns the claims of the list that are not in the last one, and the names of those that have gone
+/// or cannot be used, as `namespace/name`. An unchanged object is the same in both lists.
+pub(crate) fn changed_claims(
+    last: &[Arc<ResourceClaim>],
+    list: &[Arc<ResourceClaim>],
+) -> (Vec<Claim>, Vec<String>) {
+    let objects = |list: &[Arc<ResourceClaim>]| list.iter().map(Arc::as_ptr).collect();
+    let (before, now): (HashSet<_>, HashSet<_>) = (objects(last), objects(list));
+    let is_new = |object: &&Arc<ResourceClaim>| !before.contains(&Arc::as_ptr(object));
+    let changed = usable(list.iter().filter(is_new).map(|o| &**o), resource_claim);
+    let is_old = |object: &&Arc<ResourceClaim>| !now.contains(&Arc::as_ptr(object));
+    let name = |object: &Arc<ResourceClaim>| {
+        key(&object.namespace().unwrap_or_default(), &object.name_any())
+    };
+    let names: HashSet<String> = changed.iter().map(|c| key(&c.namespace, &c.name)).collect();
+    let gone = last.iter().filter(is_old).map(name);
+    let gone = gone.filter(|name| !names.contains(name)).collect();
+    (changed, gone)
 }
 
 /// Converts a class: its CEL selectors, and the extended resource that requests its devices.

@@ -1,6 +1,10 @@
 //! The devices of DRA drivers. The scheduler picks the devices, and the costs rank the nodes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::Arc,
+};
 
 use tautline_core::{
     Snapshot,
@@ -25,6 +29,9 @@ use crate::{
 /// The cost of a node that may have the claimed devices, above the costs of all nodes that have
 /// them.
 const UNCERTAIN_DEVICES_COST: i64 = 1 << 33;
+
+/// The largest number of different requests whose findings are known for a node.
+const MAX_FOUND: usize = 8;
 
 /// The claims of a pod.
 #[derive(Debug, Default)]
@@ -54,11 +61,20 @@ impl PodClaims {
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pub(crate) pools: DeviceStore,
-    nodes: HashMap<Arc<str>, NodeDevices>,
-    /// The numbers of claims with and without devices; `None`: the cluster has no API for claims,
-    /// or they are not known yet.
-    claims: Option<(usize, usize)>,
+    nodes: HashMap<Arc<str>, KnownNode>,
+    /// True once the claims are known. A cluster may have no API for them.
+    knows_claims: bool,
 }
+
+/// The devices of a node, and what the last requests for them found.
+#[derive(Debug)]
+struct KnownNode {
+    devices: NodeDevices,
+    found: VecDeque<(Vec<PendingRequest>, Found)>,
+}
+
+/// The policy's cost and a text for people, or the reason why there are too few devices.
+type Found = Result<(i64, String), Unfit>;
 
 impl Devices {
     pub(crate) fn set_slices(&mut self, list: Vec<Slice>) {
@@ -67,10 +83,25 @@ impl Devices {
     }
 
     pub(crate) fn set_claims(&mut self, list: Vec<Claim>) {
-        let allocated = list.iter().filter(|c| c.allocated.is_some()).count();
-        self.claims = Some((allocated, list.len() - allocated));
         self.pools.reset_claims(list);
-        self.nodes.clear();
+        self.claims_changed();
+    }
+
+    /// Changes single claims; `gone` are those that do not exist any more, as `namespace/name`.
+    pub(crate) fn change_claims(&mut self, changed: Vec<Claim>, gone: &[String]) {
+        gone.iter().for_each(|name| self.pools.remove_claim(name));
+        changed.into_iter().for_each(|c| self.pools.put_claim(c));
+        self.claims_changed();
+    }
+
+    fn claims_changed(&mut self) {
+        self.knows_claims = true;
+        for pool in mem::take(&mut self.pools.touched) {
+            match self.pools.node_of(&pool) {
+                Some(node) => _ = self.nodes.remove(node),
+                None => self.nodes.clear(),
+            }
+        }
     }
 
     /// Allocates the pod's claims on the node, and devices for its extended resources, as
@@ -120,7 +151,7 @@ impl Devices {
                 ..claim
             });
         }
-        self.nodes.clear();
+        self.claims_changed();
     }
 
     pub(crate) fn set_classes(&mut self, list: Vec<Class>) {
@@ -128,8 +159,9 @@ impl Devices {
         self.nodes.clear();
     }
 
+    /// Returns the numbers of claims with and without devices.
     pub(crate) fn claim_counts(&self) -> (usize, usize) {
-        self.claims.unwrap_or_default()
+        self.pools.claim_counts()
     }
 
     pub(crate) fn forget<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
@@ -177,7 +209,7 @@ impl Devices {
     pub(crate) fn knows_claims_of(&self, request: &CostRequest) -> bool {
         let namespace = &request.source.namespace;
         let mut named = request.workload.iter().flat_map(|w| &w.resource_claims);
-        self.claims.is_none() || named.all(|name| self.pools.claim(namespace, name).is_some())
+        !self.knows_claims || named.all(|name| self.pools.claim(namespace, name).is_some())
     }
 
     pub(crate) fn fit(
@@ -192,21 +224,18 @@ impl Devices {
             return Fit::Unusable(Unfit::unknown_node());
         };
         let pools = &self.pools;
-        let devices = self.nodes.entry(Arc::clone(&node.name));
-        let before = devices.or_insert_with(|| pools.node_devices(node));
-        if let Some(unfit) = wrong_model(before, models) {
+        let known = self.nodes.entry(Arc::clone(&node.name));
+        let known = known.or_insert_with(|| KnownNode {
+            devices: pools.node_devices(node),
+            found: VecDeque::new(),
+        });
+        if let Some(unfit) = wrong_model(&known.devices, models) {
             return Fit::Unusable(unfit);
         }
-        let mut after = before.clone();
-        if let Err(shortage) = after.take_likely(pending) {
-            if shortage == DeviceShortage::Uncertain {
-                let detail = "the scheduler may find devices there".into();
-                return Fit::usable(UNCERTAIN_DEVICES_COST, 0, entry.position, detail, None);
-            }
-            return Fit::Unusable(lack(before, pending));
+        match known.find(pending) {
+            Ok((cost, detail)) => Fit::usable(cost, 0, entry.position, detail, None),
+            Err(unfit) => Fit::Unusable(unfit),
         }
-        let (policy_cost, detail) = cost(before, &after);
-        Fit::usable(policy_cost, 0, entry.position, detail, None)
     }
 
     pub(crate) fn evaluate(&self, node: &str, pod: &Pod) -> Option<Evaluation> {
@@ -223,6 +252,29 @@ impl Devices {
         }
         let text = || format!("node {node}: it has {}", devices.join(", "));
         (!devices.is_empty()).then(|| Evaluation::compliant(text()))
+    }
+}
+
+impl KnownNode {
+    /// Returns what the requests find. Pods of one template have the same requests.
+    fn find(&mut self, pending: &[PendingRequest]) -> Found {
+        let mut found = self.found.iter();
+        if let Some((_, found)) = found.find(|(asked, _)| asked == pending) {
+            return found.clone();
+        }
+        let before = &self.devices;
+        let mut after = before.clone();
+        let found = match after.take_likely(pending) {
+            Ok(_) => Ok(cost(before, &after)),
+            Err(DeviceShortage::Uncertain) => {
+                let detail = "the scheduler may find devices there";
+                Ok((UNCERTAIN_DEVICES_COST, detail.to_owned()))
+            }
+            Err(_) => Err(lack(before, pending)),
+        };
+        self.found.truncate(MAX_FOUND - 1);
+        self.found.push_front((pending.to_vec(), found.clone()));
+        found
     }
 }
 

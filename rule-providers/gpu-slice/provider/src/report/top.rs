@@ -243,7 +243,7 @@ pub fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Ve
             for (stray, bytes) in used.strays(card) {
                 let (bytes, card) = (format::memory(bytes), card.record_name());
                 all.push(format!(
-                    "node {name}: {stray} uses {bytes} of card {card}, which no record gives it"
+                    "node {name}: {stray} uses {bytes} of card {card}, which no claim or record gives it"
                 ));
             }
         }
