@@ -107,7 +107,7 @@ pub(crate) fn channel(socket: PathBuf) -> Channel {
 /// The identity of a socket's file: device, inode, and time of change in seconds and nanoseconds.
 pub(crate) type FileId = (u64, u64, i64, i64);
 
-/// Listens on a socket, whose file replaces that of an earlier agent.
+/// Binds a socket, and replaces the file that an earlier agent has left.
 pub(crate) async fn bind(path: &Path) -> anyhow::Result<(UnixListener, FileId)> {
     match fs::remove_file(path).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -24,7 +24,7 @@ pub(super) struct Grant {
     pub share_id: Option<String>,
     pub part: Part,
     pub share: CardShare,
-    /// True if the claim watches the card and takes nothing of it.
+    /// True for administrative access, which consumes no capacity of the card.
     pub is_admin: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct PreparedDevice {
     pub share_id: Option<String>,
     /// The part of a card, as the annotation of a pod has it.
     pub share: String,
-    /// True if the claim watches the card and takes nothing of it.
+    /// True for administrative access, which consumes no capacity of the card.
     pub is_admin: bool,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Publisher {
     pub metrics: Metrics,
 }
 
-/// What the publisher knows of a slice in the API server.
+/// The version and the generation that a slice has in the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Live {
     version: String,

@@ -224,8 +224,8 @@ impl Driver {
         }
     }
 
-    /// Forgets prepared claims that do not exist any more: no pod can use them, and the kubelet has
-    /// lost its own list of them.
+    /// Forgets prepared claims that do not exist any more, which the kubelet has not unprepared: for
+    /// example because its directory was deleted.
     async fn sweep(&self) {
         for (uid, prepared) in self.claims.all() {
             let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &prepared.namespace);

@@ -119,7 +119,7 @@ fn whole_card(of: &NodeCards<'_>, card: &InventoryCard) -> Device {
         }),
         valid_values: None,
     });
-    // Claims read the memory but do not consume it: a share of the card has the same share of it.
+    // Claims do not consume the memory, since a share of the card includes it.
     let mut memory = capacity(card.memory_bytes);
     memory.request_policy = Some(CapacityRequestPolicy {
         default: Some(amount(0)),

@@ -22,7 +22,7 @@ pub const AGENT_DRIVER: &str = "gpu.tautline.io";
 const CARD_RESOURCE: &str = "tautline.io/gpu";
 const FAULT_TAINT: &str = "gpu.tautline.io/fault";
 
-/// Returns the index of the device's card.
+/// Returns the index of the device's card, from its attribute `index`.
 fn index(device: &Device) -> Option<u32> {
     (*device.numbers.get("index")?).try_into().ok()
 }
@@ -81,7 +81,7 @@ impl DeviceStore {
     }
 
     /// The parts of the cards of the node's agent that claims hold. `pods` are the pods on the node.
-    /// Of several pods with one claim, the first holds its part and the others nothing in addition.
+    /// If pods share a claim, the first pod has the claim's part, and each other pod a part of 0.
     /// A claim without a pod on the node holds its part as `namespace/name (claim)`.
     pub fn agent_holders(&self, node: &str, pods: &[Arc<Pod>]) -> Vec<PodReservation> {
         let names = self.claims_by_agent.get(node).into_iter().flatten();
