@@ -71,12 +71,16 @@ impl StatusWriter {
                 let params = PatchParams::apply(MANAGER).force();
                 let patch = Patch::Apply(object);
                 let patched = api.patch_status(&claim.name, &params, &patch);
-                if let Err(error) = within(DEADLINE, patched).await {
-                    let claim = format!("{}/{}", claim.namespace, claim.name);
-                    tracing::info!(claim, %error, "the status of a claim is not written");
-                }
-                // A failure is repeated in the next minute.
-                written.insert(uid, status);
+                let last = match within(DEADLINE, patched).await {
+                    Ok(_) => status,
+                    Err(error) => {
+                        let claim = format!("{}/{}", claim.namespace, claim.name);
+                        tracing::info!(claim, %error, "the status of a claim is not written");
+                        // The write is repeated in the next minute.
+                        Value::Null
+                    }
+                };
+                written.insert(uid, last);
             }
         }
     }
