@@ -15,6 +15,7 @@ async fn may_read(client: &Client, user: &str, core: &[&str]) {
     let rules = json!([
         {"apiGroups": [""], "resources": core, "verbs": verbs},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices", "resourceclaims"], "verbs": verbs},
         {"apiGroups": ["constraint.ciena.com"], "resources": ["*"], "verbs": verbs},
     ]);
     let group = "rbac.authorization.k8s.io";
