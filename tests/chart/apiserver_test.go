@@ -23,6 +23,8 @@ import (
 func TestAPIServerTakesTheChart(t *testing.T) {
 	plane := startControlPlane(t)
 	plane.namespace(t, "tautline-system")
+	served, err := plane.clients.Discovery().ServerVersion()
+	check(t, err)
 	for _, set := range []string{
 		"", existing, strings.Replace(everything, gpu, "", 1), everything, everything + existing,
 		strings.Replace(everything, gpu, "gpu: {enabled: true, delivery: device-plugin}\n", 1),
@@ -30,7 +32,7 @@ func TestAPIServerTakesTheChart(t *testing.T) {
 		"webhooks: {hostNetwork: true, port: 10260}",
 		"podSecurityContext: null\nsecurityContext: null",
 	} {
-		release := Release{KubeVersion: "v1.36.3"}
+		release := Release{KubeVersion: served.GitVersion}
 		privileged := strings.Contains(set, "hostNetwork") || strings.Contains(set, "null") || strings.Contains(set, "gpu: {enabled")
 		if privileged {
 			release.Namespace = "other"
