@@ -8,7 +8,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -97,6 +97,12 @@ impl Keeper {
         claims: Arc<PreparedClaims>,
     ) -> (Self, Instances) {
         let (asking, asks) = mpsc::channel(MAX_WAITING_CONTAINERS);
+        // If the file cannot be read, all instances count as the administrator's.
+        let own = whole_file::read(&file).unwrap_or_else(|error| {
+            let path = file.display();
+            tracing::warn!(%path, %error, "MIG instances of an earlier agent are not destroyed");
+            BTreeSet::new()
+        });
         let keeper = Self {
             calls,
             snapshots,
@@ -104,7 +110,7 @@ impl Keeper {
             pods,
             claims,
             asks,
-            own: watch::Sender::new(Arc::new(read_own(&file))),
+            own: watch::Sender::new(Arc::new(own)),
             file,
             since: BTreeMap::new(),
             linger: UNUSED_LINGER,
@@ -240,14 +246,4 @@ impl Keeper {
         self.own.send_replace(Arc::new(own));
         Ok(())
     }
-}
-
-/// Reads the list. If the file cannot be read, the list is empty, so all instances count as the
-/// administrator's.
-fn read_own(file: &Path) -> BTreeSet<MigSlot> {
-    whole_file::read(file).unwrap_or_else(|error| {
-        let path = file.display();
-        tracing::warn!(%path, %error, "MIG instances of an earlier agent are not destroyed");
-        BTreeSet::new()
-    })
 }

@@ -69,11 +69,7 @@ impl PreparedClaims {
 
     /// Returns all claims with their UIDs.
     pub fn all(&self) -> Vec<(String, PreparedClaim)> {
-        let claims = self.claims.lock();
-        claims
-            .iter()
-            .map(|(k, claim)| (k.clone(), claim.clone()))
-            .collect()
+        self.claims.lock().clone().into_iter().collect()
     }
 
     /// Adds or replaces a claim, and returns whether it is new.

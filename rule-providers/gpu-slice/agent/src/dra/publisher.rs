@@ -185,17 +185,16 @@ impl Publisher {
         live: &mut BTreeMap<String, Live>,
         written: &mut BTreeMap<String, Written>,
     ) -> Result<(), ApiCallError> {
-        let Plan { count, .. } = plan;
         for (name, content) in plan.write {
             let pool = json!({"name": self.node, "generation": plan.generation,
-                "resourceSliceCount": count});
+                "resourceSliceCount": plan.count});
             let object = object(&name, owner, pool, &content);
             let params = PatchParams::apply(MANAGER).force();
             let patch = Patch::Apply(object);
             let slice = within(DEADLINE, api.patch(&name, &params, &patch)).await?;
             let (name, now) = Live::read(&slice);
             live.insert(name.clone(), now.clone());
-            written.insert(name, (now, content, count));
+            written.insert(name, (now, content, plan.count));
         }
         for name in plan.delete {
             let deleted = within(DEADLINE, api.delete(&name, &DeleteParams::default())).await;

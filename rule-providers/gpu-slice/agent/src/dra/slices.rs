@@ -56,14 +56,9 @@ pub(super) struct Content {
 }
 
 /// Returns the name of a card's device: its UUID in lower case, since an index may mean another
-/// card after a restart of the node.
+/// card after a restart of the node. The device of a MIG instance has its place and size after it.
 pub(super) fn card_name(card: &InventoryCard) -> String {
     card.uuid.to_ascii_lowercase()
-}
-
-/// Returns the name of the device that stands for a possible MIG instance.
-fn instance_name(card: &InventoryCard, milli: u16, start: u8) -> String {
-    format!("{}-mig-{start}-{milli}", card_name(card))
 }
 
 /// Returns the card that a device means, and the thousandths and the first memory slice of its MIG
@@ -88,7 +83,11 @@ pub(super) fn slices(of: &NodeCards<'_>) -> Vec<Content> {
     for card in &of.inventory.cards {
         match &card.mig {
             Some(layout) => {
-                sets.push(counter_set(card, layout));
+                let compute = layout.free_compute(layout.empty());
+                sets.push(CounterSet {
+                    name: card_name(card),
+                    counters: counters(layout.whole().slices(), compute),
+                });
                 divided.push(instances(of, card, layout));
             }
             None => whole.push(whole_card(of, card)),
@@ -154,7 +153,7 @@ fn instances(of: &NodeCards<'_>, card: &InventoryCard, layout: &MigLayout) -> Ve
         attributes.insert("profile".to_owned(), text(&profile.name));
         let bytes = card.memory_bytes / u64::from(CARD_MILLI) * u64::from(milli);
         Device {
-            name: instance_name(card, milli, place.start),
+            name: format!("{}-mig-{}-{milli}", card_name(card), place.start),
             attributes: Some(attributes),
             capacity: Some([(MEMORY.to_owned(), capacity(bytes))].into()),
             consumes_counters: Some(vec![DeviceCounterConsumption {
@@ -166,14 +165,6 @@ fn instances(of: &NodeCards<'_>, card: &InventoryCard, layout: &MigLayout) -> Ve
         }
     };
     free.map(device).collect()
-}
-
-/// Returns the slices of a card that its MIG instances share.
-fn counter_set(card: &InventoryCard, layout: &MigLayout) -> CounterSet {
-    CounterSet {
-        name: card_name(card),
-        counters: counters(layout.whole().slices(), layout.free_compute(layout.empty())),
-    }
 }
 
 fn counters(slices: impl Iterator<Item = u8>, compute: u8) -> BTreeMap<String, Counter> {
