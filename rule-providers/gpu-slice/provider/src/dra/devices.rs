@@ -109,7 +109,7 @@ impl Devices {
     pub(crate) fn allocate(&mut self, node: &Node, pod: &Reference, workload: &Workload) {
         let named = workload.resource_claims.iter().map(String::as_str);
         let claims = self.pools.claims_of(&workload.uid, &pod.namespace, named);
-        // kube-scheduler allocates all claims of a pod at once, with that of its extended resources.
+        // kube-scheduler allocates a pod's claims at once, also the claim of its extended resources.
         let is_own = |c: &&Claim| c.owner.as_deref() == Some(&*workload.uid);
         let is_complete = claims
             .iter()

@@ -121,7 +121,7 @@ fn units_by_container(workload: &Workload, resource: &str) -> Option<Vec<u32>> {
     let sum = parts
         .iter()
         .fold(0u32, |sum, units| sum.saturating_add(*units));
-    // Without the requests of all containers, the pod's request counts as that of one container.
+    // If the requests of some containers are unknown, one container counts with the pod's request.
     if sum != all {
         parts = Vec::from_iter((all > 0).then_some(all));
     }
