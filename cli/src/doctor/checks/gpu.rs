@@ -7,6 +7,7 @@ use k8s_openapi::api::{
     resource::v1::{Device, DeviceClass, ResourceSlice},
 };
 use kube::ResourceExt;
+pub(in crate::doctor) use tautline_gpu_placement::dra::AGENT_DRIVER as DRIVER;
 
 use crate::doctor::{
     cluster::State,
@@ -14,8 +15,6 @@ use crate::doctor::{
     workload::{Role::GpuAgent, Workload},
 };
 
-/// The name of the DRA driver, and of its DeviceClass.
-pub(in crate::doctor) const DRIVER: &str = "gpu.tautline.io";
 /// The extended resource of the class: a whole card.
 const CARD: &str = "tautline.io/gpu";
 /// The first minor version of Kubernetes 1 that shares devices between claims by default.

@@ -16,6 +16,10 @@ mod status;
 
 use std::{fmt, str::FromStr};
 
+use tautline_gpu_placement::dra::AGENT_DRIVER as DRIVER;
+
+#[cfg(test)]
+pub(crate) use self::prepared::PreparedDevice;
 pub(crate) use self::{
     prepared::{PreparedClaim, PreparedClaims},
     publisher::Publisher,
@@ -23,8 +27,6 @@ pub(crate) use self::{
     status::StatusWriter,
 };
 
-/// The name of the driver, and of its DeviceClass.
-pub(crate) const DRIVER: &str = "gpu.tautline.io";
 /// The capacity of a device that claims consume: thousandths of the card.
 const MILLI: &str = "milli";
 

@@ -6,7 +6,7 @@
 //! (device taints). CEL selectors are read in part only: see [`PendingRequest::matches`]. DeviceTaintRules, which are off
 //! by default in 1.36, are not supported.
 
-pub use agent::AGENT_DRIVER;
+pub use agent::{AGENT_DRIVER, FAULT_TAINT};
 pub use cards::DeviceCard;
 pub use model::{
     Access, Allocation, Amounts, Capacity, Claim, Class, Count, CounterSet, Device, DeviceId,

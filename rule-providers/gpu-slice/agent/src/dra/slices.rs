@@ -13,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_gpu_placement::{
+    dra::FAULT_TAINT,
     mig::{MigLayout, MigPlace, MigProfile},
     node_inventory::{InventoryCard, NodeInventory},
     shape::CARD_MILLI,
@@ -31,8 +32,6 @@ const MAX_ATTRIBUTE_BYTES: usize = 64;
 const MEMORY: &str = "memory";
 /// The counter of a card's compute slices; the memory slices have a counter each.
 const COMPUTE: &str = "compute";
-/// The key of the taint of a card that has a fault.
-const FAULT_TAINT: &str = "gpu.tautline.io/fault";
 /// The key of the taint of a card that a pod holds by its record, as on nodes with the device
 /// plugin.
 const RECORD_TAINT: &str = "gpu.tautline.io/held-by-record";

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use tautline_gpu_placement::{
     containers::AgentRequest,
+    device_annotation::{self, CardShare},
     mig::{MigLayout, MigProfile},
 };
 use tautline_nvml::{Card, MigInstance};
@@ -15,6 +16,7 @@ use super::*;
 use crate::{
     cdi::{CardSpecs, VISIBLE},
     device_plugin::Give,
+    dra::{PreparedClaim, PreparedDevice},
     giver::Giver,
     limits::{Mode, Settings},
     pods::{PodEntry, PodRef, entry::ContainerEntry},
@@ -196,6 +198,8 @@ impl World {
         driver.read();
         let pods = Pods::of(pods);
         let (sender, inventory) = watch::channel(Arc::new(inventory()));
+        let claims = PreparedClaims::read(folder.path().join("claims.json"));
+        let claims = Arc::new(claims.unwrap());
         let (calls, called) = ReaderCalls::new();
         let (mut keeper, instances) = Keeper::new(
             folder.path().join("run/mig.json"),
@@ -203,7 +207,7 @@ impl World {
             driver.snapshots.subscribe(),
             inventory.clone(),
             Arc::clone(&pods),
-            Arc::default(),
+            Arc::clone(&claims),
         );
         keeper.linger = linger;
         let own = keeper.own();
@@ -222,7 +226,7 @@ impl World {
             },
             events: Events::new().0,
             instances: instances.clone(),
-            claims: Arc::default(),
+            claims,
         };
         Self {
             giver: Arc::new(giver),
@@ -348,4 +352,44 @@ async fn records_that_do_not_suit_the_card_are_refused() {
     assert!(world.driver.places().is_empty());
     let card = &inventory().cards[0];
     assert!(world.instances.make(card, 125, 0).await.is_err());
+}
+
+#[tokio::test]
+async fn card_of_a_claim_is_given_to_nobody_else() {
+    let world = World::new([pod("c", "GPU-b:1000", 1000)], Vec::new());
+    let share = |milli| CardShare {
+        card: "GPU-b".into(),
+        milli,
+        start: None,
+    };
+    let claim = |name: &str, milli| PreparedClaim {
+        namespace: "vision".to_owned(),
+        name: name.to_owned(),
+        devices: vec![PreparedDevice {
+            share: device_annotation::format(&[share(milli)]),
+            ..PreparedDevice::default()
+        }],
+    };
+    let held = &world.giver.claims;
+    held.add("first", claim("first", 800)).unwrap();
+    held.add("second", claim("second", 500)).unwrap();
+    let card = inventory().cards[1].clone();
+    let occupied = |uid, is_admin| {
+        let (giver, given) = (&world.giver, vec![((card.clone(), 1000), share(1000))]);
+        async move {
+            let edits = giver.edits_of_claim(uid, &given, is_admin).await;
+            edits.map_err(|why| (why.code, why.text))
+        }
+    };
+    let (of_claim, of_record) = tokio::join!(occupied("third", false), world.give("c"));
+    let (code, text) = of_claim.unwrap_err();
+    assert_eq!(code, "OccupiedCard");
+    assert!(
+        text.contains("claim vision/first, claim vision/second"),
+        "{text}"
+    );
+    assert!(of_record.unwrap_err().contains("claim vision/first"));
+    occupied("third", true).await.unwrap();
+    held.remove("second").unwrap();
+    occupied("first", false).await.unwrap();
 }

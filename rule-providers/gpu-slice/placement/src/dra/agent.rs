@@ -20,7 +20,8 @@ use crate::{
 pub const AGENT_DRIVER: &str = "gpu.tautline.io";
 /// The extended resource of the class: whole cards.
 const CARD_RESOURCE: &str = "tautline.io/gpu";
-const FAULT_TAINT: &str = "gpu.tautline.io/fault";
+/// The key of the taint of a card that has a fault; its value is the fault.
+pub const FAULT_TAINT: &str = "gpu.tautline.io/fault";
 
 /// Returns the index of the device's card, from its attribute `index`.
 fn index(device: &Device) -> Option<u32> {
