@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
-use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
+use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet};
 use tautline_provider_client::allocate::Reservation;
 use tautline_runtime::api_call::within;
 use tautline_traces::{Caller, KeyValue, Span};
@@ -159,8 +159,8 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
 
 async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdentity, BindFailure> {
     let args = client.args;
-    let labels = match snapshot.pod(&args.namespace, &args.pod) {
-        Some(cached) if *cached.uid == *args.uid => cached.labels.clone(),
+    let pod = match snapshot.pod(&args.namespace, &args.pod) {
+        Some(cached) if *cached.uid == *args.uid => PodIdentity::from(&**cached),
         // The watch lags behind, and a governed pod must not be bound without its reservation.
         _ if !snapshot.offers_in(&args.namespace).is_empty() => {
             let pod = client.get().await?;
@@ -171,15 +171,15 @@ async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdent
                     format!("{object} is another pod now: its UID has changed"),
                 ));
             }
-            convert::labels(pod.metadata.labels.as_ref())
+            PodIdentity::from(&convert::pod(&pod))
         }
-        _ => Labels::default(),
+        _ => PodIdentity::default(),
     };
     Ok(PodIdentity {
         namespace: args.namespace.clone(),
         name: args.pod.clone(),
         uid: args.uid.clone(),
-        labels,
+        ..pod
     })
 }
 

@@ -54,6 +54,16 @@ struct Metadata<'a> {
     version: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    #[serde(borrow, default, rename = "ownerReferences")]
+    owners: Option<Vec<Owner<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Owner<'a> {
+    #[serde(borrow, default)]
+    uid: Option<Cow<'a, str>>,
+    #[serde(default)]
+    controller: Option<bool>,
 }
 
 /// The part of a pod that offers select by, without its spec.
@@ -84,6 +94,9 @@ pub(crate) fn head(kind: &'static str, pod: &RawValue) -> Result<Head, WireError
     let metadata = head.metadata;
     let text = |t: Option<Cow<'_, str>>| t.map(Cow::into_owned).unwrap_or_default();
     let version = metadata.version.and_then(|version| version.parse().ok());
+    let mut owners = metadata.owners.into_iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    let owner = controller.and_then(|owner| owner.uid);
     let identity = PodIdentity {
         name: text(metadata.name),
         namespace: metadata
@@ -91,6 +104,7 @@ pub(crate) fn head(kind: &'static str, pod: &RawValue) -> Result<Head, WireError
             .map_or_else(|| "default".to_owned(), Cow::into_owned),
         uid: text(metadata.uid),
         labels: metadata.labels.into_iter().flatten().collect(),
+        owner: owner.map_or(0, |uid| convert::owner_hash(&uid)),
     };
     Ok(Head {
         identity,
@@ -149,6 +163,7 @@ pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> Plann
             .map(convert::container_requests_of)
             .unwrap_or_default(),
         nodes: Arc::new(nodes),
+        placed: Vec::new(),
         scheduler_waits: true,
     }
 }

@@ -35,8 +35,8 @@ pub(crate) fn review(request: &Request, snapshot: &Snapshot, changes: &Changes) 
     let subject = PodIdentity {
         namespace: request.namespace.clone(),
         name: request.name.clone(),
-        uid: String::new(),
         labels: labels.filter_map(|(k, v)| Some((k, v.as_str()?))).collect(),
+        ..PodIdentity::default()
     };
     if !constraints::is_governed(snapshot, &subject) {
         return Response::allow("Ungoverned", "no offer selects the pod");

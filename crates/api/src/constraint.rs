@@ -224,6 +224,10 @@ pub struct ConstraintPolicyOfferSpec {
     /// (default false: such pods are not evicted). A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_groups: Option<bool>,
+    /// The pods of the first target of kind Pod form groups, each of which is placed together or
+    /// not at all (default: pods are placed one by one). A field of Tautline, not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<OfferGroup>,
     /// The effect of a rule without a working provider on placement: Ignore or Reject. The
     /// default is the extender's flag; if that is unset, Reject for a rule with a limit and Ignore
     /// for others. A field of Tautline, not of Turnbuckle.
@@ -243,6 +247,31 @@ impl ConstraintPolicyOfferSpec {
             }
         }
     }
+}
+
+/// The rule by which pods form groups, each of which is placed together or not at all.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OfferGroup {
+    /// The key of a label: pods with the same value are a group. By default pods of one JobSet, Job,
+    /// LeaderWorkerSet group, RayCluster or other controller are a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub by: Option<String>,
+    /// The number of pods that must be placed together (default: the number that their controller
+    /// states, for example the parallelism of a Job).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 512))]
+    pub minimum: Option<u32>,
+}
+
+/// The objects that a target selects by their relation to a pod: Group, the other pods of the pod's
+/// own group.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TargetPeers {
+    /// The other pods of the pod's own group.
+    Group,
 }
 
 fn duration_schema(_: &mut SchemaGenerator) -> Schema {
@@ -284,6 +313,10 @@ pub struct OfferTarget {
     /// Selects objects in the offer's namespace. An empty or missing selector selects all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
+    /// The value group, instead of a selector: the target selects the other pods of a pod's own
+    /// group. The offer needs `group`. A field of Tautline, not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<TargetPeers>,
 }
 
 impl OfferTarget {

@@ -14,10 +14,11 @@ use k8s_openapi::{
 };
 use tautline_core::{
     duration,
+    group::MAX_MEMBERS,
     index::{Kind, Object},
     model::{
-        self, EndpointSlice, Namespace, Node, Offer, Policy, Rule, Service, ServicePort, Taint,
-        Target, TargetKind,
+        self, EndpointSlice, GroupRule, Namespace, Node, Offer, Policy, Rule, Service, ServicePort,
+        Taint, Target, TargetKind,
     },
     providers, quantity, reference,
     selector::{Expression, Selector},
@@ -27,8 +28,8 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer, OfferTarget};
 
 pub use pod::{
-    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
-    relevant_annotations,
+    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, owner_hash,
+    pod, relevant_annotations,
 };
 pub use pod_claims::{PodClaims, pod_claims};
 pub use pod_requests::{container_requests_of, requests};
@@ -299,6 +300,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         });
     }
     check_evict(spec)?;
+    let group = group(spec, &mut targets)?;
     Ok(Offer {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
@@ -317,8 +319,65 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             .map(Into::into)
             .collect(),
         evict_groups: spec.evict_groups.unwrap_or_default(),
+        group,
         provider_unavailable: spec.provider_unavailable,
     })
+}
+
+/// Reads the rule of groups, and gives the target with `peers: group` the selector of the target
+/// whose pods form groups.
+fn group(
+    spec: &constraint::ConstraintPolicyOfferSpec,
+    targets: &mut [Target],
+) -> Result<Option<GroupRule>, ConvertError> {
+    let mut with_peers = (0..).zip(&spec.targets).filter(|(_, t)| t.peers.is_some());
+    let (peers, second) = (with_peers.next(), with_peers.next());
+    if let Some((i, _)) = second {
+        let what = "is the second target with peers; one has all pods of the group";
+        return Err(bad(format!("spec.targets[{i}].peers"), what));
+    }
+    let Some(rule) = &spec.group else {
+        return match peers {
+            None => Ok(None),
+            Some((i, _)) => {
+                let what = "is group, and the offer has no group; add spec.group";
+                Err(bad(format!("spec.targets[{i}].peers"), what))
+            }
+        };
+    };
+    let mut pods = spec.targets.iter();
+    let Some(of) = pods.position(|t| t.kind == TargetKind::Pod && t.peers.is_none()) else {
+        let what = "needs a target of kind Pod with a selector, whose pods form groups";
+        return Err(bad("spec.group", what));
+    };
+    if let Some((i, target)) = peers {
+        let what = match (target.kind, &target.label_selector) {
+            (TargetKind::Pod, None) => None,
+            (TargetKind::Pod, Some(_)) => Some(
+                "is group, so the target selects the pods of the group; leave out labelSelector",
+            ),
+            (..) => Some("is group, which are pods; use kind: Pod"),
+        };
+        if let Some(what) = what {
+            return Err(bad(format!("spec.targets[{i}].peers"), what));
+        }
+        targets[i].selector = targets[of].selector.clone();
+    }
+    if let Some(minimum @ (0 | 1)) = rule.minimum {
+        let what =
+            format!("is {minimum}: one pod needs no group; write 2 or more, or leave out group");
+        return Err(bad("spec.group.minimum", what));
+    }
+    if let Some(minimum) = rule.minimum.filter(|n| *n as usize > MAX_MEMBERS) {
+        let what = format!("is {minimum}; at most {MAX_MEMBERS} pods are placed together");
+        return Err(bad("spec.group.minimum", what));
+    }
+    Ok(Some(GroupRule {
+        by: rule.by.as_deref().map(Into::into),
+        minimum: rule.minimum,
+        of,
+        peers: peers.map(|(i, _)| i),
+    }))
 }
 
 /// Checks that the targets of `spec.evict` are pods of the offer.

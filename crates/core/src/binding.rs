@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use hashbrown::HashMap;
 
 use crate::{
+    group::GroupName,
     index::{Member, OfferEntry},
     model::Target,
     reference::Reference,
@@ -21,10 +22,15 @@ pub type BindingTargets = BTreeMap<String, BTreeMap<Arc<str>, Reference>>;
 /// Returns the number of bindings that the targets of `entry` make, without making them;
 /// `u128::MAX` if the number is too large.
 pub fn binding_count(entry: &OfferEntry) -> u128 {
-    let roles = roles(entry);
+    let parts = parts(entry);
+    let counts = parts.iter().map(|roles| count(roles));
+    counts.fold(0, u128::saturating_add)
+}
+
+fn count(roles: &[Role<'_>]) -> u128 {
     // Targets with the same selector count each multiset of their objects once.
     let mut all = 1u128;
-    for role in &roles {
+    for role in roles {
         let repeats = std::iter::successors(role.same_as, |i| roles[*i].same_as).count() as u128;
         let ways = role.members.len() as u128 + repeats;
         // The product of `repeats + 1` such quotients is a binomial coefficient.
@@ -33,16 +39,19 @@ pub fn binding_count(entry: &OfferEntry) -> u128 {
             None => return u128::MAX,
         };
     }
-    all - of_one_object(&roles)
+    all - of_one_object(roles)
 }
 
 /// Returns the first `most` bindings of `entry`, in the order of their objects' names.
 pub fn desired_bindings(entry: &OfferEntry, most: usize) -> BindingTargets {
     let namespace = &entry.offer.namespace;
-    let roles = roles(entry);
+    let parts = parts(entry);
     let mut bindings = BTreeMap::new();
     let mut taken: HashMap<String, usize> = HashMap::new();
-    for at in Tuples::new(&roles).take(most) {
+    let tuples = parts
+        .iter()
+        .flat_map(|roles| Tuples::new(roles).map(move |at| (roles, at)));
+    for (roles, at) in tuples.take(most) {
         let tuple: BTreeMap<_, _> = roles
             .iter()
             .zip(&at)
@@ -64,6 +73,7 @@ pub fn desired_bindings(entry: &OfferEntry, most: usize) -> BindingTargets {
 }
 
 /// A target with the objects that it selects, sorted by name.
+#[derive(Clone)]
 struct Role<'a> {
     name: &'a Arc<str>,
     target: &'a Target,
@@ -80,18 +90,68 @@ fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
     for (target, members) in targets {
         let mut members: Vec<_> = members.iter().filter(|(_, m)| is_countable(m)).collect();
         members.sort_unstable_by_key(|(name, _)| *name);
-        let same = |role: &Role<'_>| {
-            role.target.selected_kind() == target.selected_kind()
-                && role.target.selector == target.selector
-        };
         roles.push(Role {
             name: &target.name,
             target,
             members,
-            same_as: roles.iter().rposition(same),
+            same_as: None,
         });
     }
+    relate_equal_targets(&mut roles);
     roles
+}
+
+fn relate_equal_targets(roles: &mut [Role<'_>]) {
+    for i in 0..roles.len() {
+        let (before, rest) = roles.split_at_mut(i);
+        let target = rest[0].target;
+        let same = |role: &Role<'_>| {
+            role.target.selected_kind() == target.selected_kind()
+                && role.target.selector == target.selector
+        };
+        rest[0].same_as = before.iter().rposition(same);
+    }
+}
+
+/// Returns the targets of an offer for each part of its objects of which tuples are made: the pods
+/// of each group if the offer relates these to each other, else all objects.
+fn parts(entry: &OfferEntry) -> Vec<Vec<Role<'_>>> {
+    let all = roles(entry);
+    let offer = &entry.offer;
+    let Some((rule, peers)) = offer.group.as_ref().and_then(|r| Some((r, r.peers?))) else {
+        return vec![all];
+    };
+    let (mut others, mut grouped) = (Vec::new(), BTreeMap::<GroupName, Vec<Role<'_>>>::new());
+    for mut role in all {
+        let is_grouped = [rule.of, peers]
+            .iter()
+            .any(|at| offer.targets[*at].name == *role.name);
+        if !is_grouped {
+            others.push(role);
+            continue;
+        }
+        for (name, member) in std::mem::take(&mut role.members) {
+            let Member::Pod(pod) = member else { continue };
+            let Some(group) = GroupName::of(rule, &pod.labels, pod.owner) else {
+                continue;
+            };
+            let roles = grouped.entry(group).or_default();
+            match roles.iter_mut().find(|known| known.name == role.name) {
+                Some(known) => known.members.push((name, member)),
+                None => roles.push(Role {
+                    members: vec![(name, member)],
+                    ..role.clone()
+                }),
+            }
+        }
+    }
+    let with_others = grouped.into_values().map(|mut roles| {
+        roles.extend(others.iter().cloned());
+        roles.sort_unstable_by_key(|role| role.name);
+        relate_equal_targets(&mut roles);
+        roles
+    });
+    with_others.collect()
 }
 
 /// Returns whether a tuple may consist of one object alone: there are several targets, all of one

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use crate::{
+    group::GroupName,
     index::{Member, Snapshot},
-    model::{Offer, Pod, Rule, Target, TargetKind},
+    model::{GroupRule, Offer, Pod, Rule, Target, TargetKind},
     reference::Reference,
     selector::Labels,
 };
@@ -22,6 +23,20 @@ pub struct PodIdentity {
     pub uid: String,
     /// The pod's labels.
     pub labels: Labels,
+    /// A hash of the UID of the pod's controlling owner; 0 if it has no such owner.
+    pub owner: u64,
+}
+
+impl From<&Pod> for PodIdentity {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+            uid: pod.uid.to_string(),
+            labels: pod.labels.clone(),
+            owner: pod.owner,
+        }
+    }
 }
 
 /// The constraints of one offer on a pod's node.
@@ -63,13 +78,37 @@ impl PodConstraints {
 
     /// Returns whether `pod` would be a peer of `of` once it has a node.
     pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
+        self.roles_towards(of, pod).next().is_some()
+    }
+
+    /// Returns the peers that `pod` would be to `of` on the node, one for each role.
+    pub fn peers_on(&self, of: &PodIdentity, pod: &Pod, node: &Arc<str>) -> Vec<Peer> {
+        let roles = self.roles_towards(of, pod);
+        let peer = |target: &Target| Peer {
+            role: Arc::clone(&target.name),
+            reference: Reference::pod(&pod.namespace, &pod.name),
+            node: Some(Arc::clone(node)),
+        };
+        roles.map(peer).collect()
+    }
+
+    /// Returns the targets by which `pod` would be a peer of `of`.
+    fn roles_towards<'a>(
+        &'a self,
+        of: &'a PodIdentity,
+        pod: &'a Pod,
+    ) -> impl Iterator<Item = &'a Target> {
         let selects = |t: &Target| t.kind == TargetKind::Pod && t.selector.matches(&pod.labels);
-        let mut targets = self.offer.targets.iter().enumerate();
-        *pod.namespace == *self.offer.namespace
-            && *pod.name != of.name
-            && targets.any(|(i, target)| {
-                selects(target) && governing_targets(&self.offer, of).any(|role| role != i)
+        let is_other = *pod.namespace == *self.offer.namespace && *pod.name != of.name;
+        let targets = self.offer.targets.iter().enumerate();
+        targets
+            .filter(move |(i, target)| {
+                is_other
+                    && selects(target)
+                    && governing_targets(&self.offer, of).any(|role| role != *i)
+                    && TargetPeers::new(&self.offer, of, *i).has_pod(pod)
             })
+            .map(|(_, target)| target)
     }
 }
 
@@ -100,7 +139,8 @@ pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstra
             if roles.iter().all(|role| *role == i) {
                 continue;
             }
-            for member in members.values() {
+            let related = TargetPeers::new(&entry.offer, pod, i);
+            for member in members.values().filter(|member| related.has(member)) {
                 peers.extend(peer(&target.name, member, pod));
             }
         }
@@ -126,6 +166,47 @@ fn governing_targets<'a>(
         .enumerate()
         .filter(move |(_, t)| selects(t))
         .map(|(i, _)| i)
+}
+
+/// The objects of a target that may be a pod's peers. If an offer relates the pods of a group to each
+/// other, a pod's peers of its own role are those of its group.
+enum TargetPeers<'a> {
+    All,
+    None,
+    Group(&'a GroupRule, Option<GroupName>),
+}
+
+impl<'a> TargetPeers<'a> {
+    fn new(offer: &'a Offer, pod: &PodIdentity, target: usize) -> Self {
+        let Some((rule, peers)) = offer.group.as_ref().and_then(|r| Some((r, r.peers?))) else {
+            return Self::All;
+        };
+        let is_member = offer.targets[rule.of].selector.matches(&pod.labels);
+        match target {
+            _ if target == peers && is_member => {
+                Self::Group(rule, GroupName::of(rule, &pod.labels, pod.owner))
+            }
+            _ if target == peers || (target == rule.of && is_member) => Self::None,
+            _ => Self::All,
+        }
+    }
+
+    fn has(&self, member: &Member) -> bool {
+        match member {
+            Member::Pod(pod) => self.has_pod(pod),
+            _ => matches!(self, Self::All),
+        }
+    }
+
+    fn has_pod(&self, pod: &Pod) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Group(rule, own) => {
+                own.is_some() && *own == GroupName::of(rule, &pod.labels, pod.owner)
+            }
+        }
+    }
 }
 
 /// Returns an offer's rules, only the first of each name, and the names of its missing policies.

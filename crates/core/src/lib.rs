@@ -19,6 +19,7 @@ pub mod cow_map;
 pub mod fair_queue;
 pub mod figure;
 mod fuzz;
+pub mod group;
 pub mod host_ports;
 pub mod index;
 pub mod model;

@@ -391,8 +391,27 @@ pub struct Offer {
     pub evict: Vec<Arc<str>>,
     /// True if pods that end together, such as those of a Job, may be evicted together.
     pub evict_groups: bool,
+    /// The rule by which the offer's pods are placed together or not at all; `None` if they are
+    /// placed one by one.
+    pub group: Option<GroupRule>,
     /// The effect of a rule whose provider gives no answer; `None` for the process's default.
     pub provider_unavailable: Option<ProviderUnavailable>,
+}
+
+/// The rule by which an offer's pods form groups that are placed together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupRule {
+    /// The label whose value names a pod's group; `None` for the labels of known controllers, else
+    /// the pod's owner.
+    pub by: Option<Arc<str>>,
+    /// The number of pods that must be placed together; `None` for the number that their owner
+    /// states.
+    pub minimum: Option<u32>,
+    /// The position of the target whose pods form groups: the offer's first target of kind Pod.
+    pub of: usize,
+    /// The position of the target that selects the other pods of a pod's own group (`peers:
+    /// group`), with the selector of `of`; `None` if members are no peers of each other.
+    pub peers: Option<usize>,
 }
 
 /// A target of an offer.

@@ -84,7 +84,7 @@ impl ProviderClient {
         }
         set_pod(&mut head, question);
         if service.allocator {
-            head.in_flight = self.in_flight(provider, question);
+            head.in_flight = self.in_flight(service, provider, question);
         }
         let encoded = round.encoded.get_or_init(|| encode_nodes(nodes));
         let message = [head.encode_to_vec().into(), encoded.clone()];
@@ -99,13 +99,21 @@ impl ProviderClient {
     }
 
     /// The other pods on nodes of the question that the provider's watch may not show there yet.
-    fn in_flight(&self, provider: &str, question: &PlanningQuestion) -> Vec<wire::InFlightPod> {
+    fn in_flight(
+        &self,
+        service: &Service,
+        provider: &str,
+        question: &PlanningQuestion,
+    ) -> Vec<wire::InFlightPod> {
         let subject = &question.subject;
         let is_sent = |pod: &wire::InFlightPod| {
             let is_own = pod.workload.as_ref().is_some_and(|w| w.uid == subject.uid);
             !is_own && question.nodes.position(&pod.node).is_some()
         };
-        let pods = self.0.streams.placed(provider).into_iter().filter(is_sent);
+        let assumed = question.placed.iter();
+        let assumed = assumed.map(|pod| self.in_flight_pod(service, pod));
+        let placed = self.0.streams.placed(provider).into_iter();
+        let pods = placed.chain(assumed).filter(is_sent);
         let mut bytes = 0;
         let within_bytes = pods.take_while(|pod| {
             bytes += pod.encoded_len();

@@ -22,6 +22,9 @@ pub struct PlanningQuestion {
     pub containers: Vec<ContainerRequests>,
     /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
+    /// Pods that count as on their nodes although no watch shows them there: the members of the
+    /// pod's group that have a place in its plan.
+    pub placed: Vec<Arc<Pod>>,
     /// True if kube-scheduler waits, and with it all other pods; then the wait for untrusted
     /// providers is limited.
     pub scheduler_waits: bool,
@@ -51,12 +54,7 @@ impl PlanningQuestion {
         let placement = pod.placement.as_ref();
         let annotations = placement.map(|p| &p.annotations);
         Self {
-            subject: PodIdentity {
-                namespace: pod.namespace.to_string(),
-                name: pod.name.to_string(),
-                uid: pod.uid.to_string(),
-                labels: pod.labels.clone(),
-            },
+            subject: pod.into(),
             annotations: annotations
                 .into_iter()
                 .flat_map(|a| a.iter())
@@ -66,6 +64,7 @@ impl PlanningQuestion {
             resource_claims: pod.claims().map(str::to_owned).collect(),
             containers: placement.map_or_else(Vec::new, |p| p.containers.clone()),
             nodes: Arc::new(nodes),
+            placed: Vec::new(),
             scheduler_waits: false,
         }
     }

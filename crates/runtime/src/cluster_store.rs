@@ -185,6 +185,26 @@ impl ClusterStore {
         });
     }
 
+    /// Calls [`Index::begin_hold`] for each pod, in one write.
+    pub fn begin_holds(&self, now: Instant, pods: Vec<(Pod, Arc<str>, Vec<Arc<str>>)>) {
+        self.write(Kind::Pod, |index| {
+            let held = pods
+                .into_iter()
+                .map(|(pod, node, counted_by)| index.begin_hold(now, pod, &node, counted_by));
+            held.fold(false, |changed, one| changed | one)
+        });
+    }
+
+    /// Calls [`Index::end_hold`] for each pod of a namespace, in one write.
+    pub fn end_holds<'a>(&self, namespace: &str, names: impl IntoIterator<Item = &'a str>) {
+        self.write(Kind::Pod, |index| {
+            let ended = names
+                .into_iter()
+                .map(|name| index.end_hold(namespace, name));
+            ended.fold(false, |changed, one| changed | one)
+        });
+    }
+
     /// Calls [`Index::begin_attempt`], and returns whether a flight has ended.
     pub fn begin_attempt(&self, now: Instant, namespace: &str, name: &str) -> bool {
         let (key, watched) = (key(namespace, name), self.pods_watched_for(now));

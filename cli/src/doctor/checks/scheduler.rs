@@ -29,12 +29,7 @@ fn governed_pods<'s>(state: &'s State<'_>) -> Option<Vec<&'s Pod>> {
     let pods = state.cluster.workload_pods.as_ref()?;
     let is_governed = |pod: &&Pod| {
         let pod = convert::pod(pod);
-        let identity = PodIdentity {
-            namespace: pod.namespace.to_string(),
-            name: pod.name.to_string(),
-            uid: pod.uid.to_string(),
-            labels: pod.labels,
-        };
+        let identity = PodIdentity::from(&pod);
         !pod.finished
             && !pod.terminating
             && !state.is_exempt(&identity.namespace)

@@ -92,7 +92,12 @@ pub(super) fn condition<'a>(pod: &'a corev1::Pod, type_: &str) -> Option<&'a cor
 fn owner(pod: &corev1::Pod) -> u64 {
     let owners = pod.metadata.owner_references.iter().flatten();
     let controller = owners.into_iter().find(|o| o.controller == Some(true));
-    controller.map_or(0, |o| fnv1a_64(&[&o.uid]))
+    controller.map_or(0, |o| owner_hash(&o.uid))
+}
+
+/// Returns the hash by which pods of one controller are known, of the controller's UID.
+pub fn owner_hash(uid: &str) -> u64 {
+    fnv1a_64(&[uid])
 }
 
 fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {

@@ -11,6 +11,9 @@ use crate::model::{Observed, Pod};
 pub(super) const MAX_FLIGHT_TIME: Duration = Duration::from_secs(30);
 /// The longest time in flight of a pod that a running watch does not show: the pod does not exist.
 pub(super) const MAX_UNSEEN_TIME: Duration = Duration::from_secs(1);
+/// The longest time for which a place is held for a member of a group, if nobody ends the hold.
+const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
+
 /// A pod in flight.
 #[derive(Clone, Debug)]
 pub struct InFlight {
@@ -25,6 +28,9 @@ pub struct InFlight {
     /// no such pod.
     pub(super) shown: Option<Arc<Pod>>,
     pub(super) answered: Instant,
+    /// True for a member of a group, whose place is held until all members are bound: a failed
+    /// attempt does not end the flight, and time does not.
+    pub(super) is_held: bool,
 }
 
 /// A change of a pod in flight, for the providers that count the pod.
@@ -55,6 +61,11 @@ impl InFlight {
         self.pod.node.is_none()
     }
 
+    /// Returns whether the place is held for a member of a group.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     /// Returns the time since the answer.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.answered)
@@ -63,7 +74,9 @@ impl InFlight {
     /// Returns the end of the flight's time. `watched` is the time for which a watch has shown
     /// every pod.
     pub(super) fn until(&self, watched: Duration) -> Instant {
-        if !self.is_seen() && watched >= MAX_UNSEEN_TIME {
+        if self.is_held {
+            self.answered + MAX_HOLD_TIME
+        } else if !self.is_seen() && watched >= MAX_UNSEEN_TIME {
             self.answered + MAX_UNSEEN_TIME
         } else {
             self.answered + MAX_FLIGHT_TIME
@@ -88,7 +101,7 @@ impl InFlight {
             attempt,
         } = unbound.observed;
         let is_later = resource_version > self.posted.resource_version;
-        if is_later && attempt != self.posted.attempt {
+        if is_later && attempt != self.posted.attempt && !self.is_held {
             return None;
         }
         let placement = new.placement.clone().filter(|_| self.is_open());

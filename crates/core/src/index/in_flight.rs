@@ -44,6 +44,36 @@ impl Index {
         node: Option<&str>,
         counted_by: Vec<Arc<str>>,
     ) -> bool {
+        self.put_flight(now, posted, node, counted_by, false)
+    }
+
+    /// Holds a place for a member of a group: the pod counts as bound to the node until
+    /// [`Self::end_hold`], or until the watch shows it bound, deleted or replaced.
+    pub fn begin_hold(
+        &mut self,
+        now: Instant,
+        pod: Pod,
+        node: &str,
+        counted_by: Vec<Arc<str>>,
+    ) -> bool {
+        self.put_flight(now, pod, Some(node), counted_by, true)
+    }
+
+    /// Ends the hold of a pod, whose place is free again. Returns whether it was held.
+    pub fn end_hold(&mut self, namespace: &str, name: &str) -> bool {
+        let key = key(namespace, name);
+        let is_held = self.current.in_flight.get(&key).is_some_and(|f| f.is_held);
+        is_held && self.end_flight(&key)
+    }
+
+    fn put_flight(
+        &mut self,
+        now: Instant,
+        posted: Pod,
+        node: Option<&str>,
+        counted_by: Vec<Arc<str>>,
+        is_held: bool,
+    ) -> bool {
         let key = key(&posted.namespace, &posted.name);
         let ended = self.end_flight(&key);
         let shown = self.current.pods.get(&key).cloned();
@@ -76,6 +106,7 @@ impl Index {
             posted: observed.unwrap_or_default(),
             shown,
             answered: now,
+            is_held,
         });
         self.current.in_flight.insert(&key, Arc::clone(&in_flight));
         if node.is_some() {

@@ -230,12 +230,7 @@ impl Inspection {
     }
 
     fn questions_for(&self, pod: &Pod, nodes: &[String]) -> Questions {
-        let subject = PodIdentity {
-            namespace: pod.namespace.to_string(),
-            name: pod.name.to_string(),
-            uid: pod.uid.to_string(),
-            labels: pod.labels.clone(),
-        };
+        let subject = PodIdentity::from(pod);
         let question = |by, rule: &model::Rule| Question {
             by,
             ask: CostRequest {
