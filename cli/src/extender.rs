@@ -85,6 +85,10 @@ pub(crate) struct Args {
     /// --require-client-cert)
     #[arg(long)]
     bind: bool,
+    /// The longest time for which the places of a group are held until all its pods are bound; with
+    /// --bind kube-scheduler's httpTimeout must be longer
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = parse_duration)]
+    group_timeout: Duration,
 }
 
 /// A generated certificate.
@@ -224,6 +228,7 @@ fn config(args: Args) -> Result<Config> {
         deadline: args.deadline,
         explain_bytes: args.explain_memory << 20,
         bind: args.bind,
+        group_timeout: args.group_timeout,
         tracks_in_flight: true,
         controller_namespace: namespace,
         providers: ClientConfig {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{
     index::{Kind, Object},
-    model::Service,
+    model::{self, Service},
     node_filter::NodeFilter,
     providers::ExternalNames,
     trust::TrustedNamespaces,
@@ -27,6 +27,7 @@ use tautline_latency::Latency;
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::explain::Record;
+use tokio::time::{Instant, sleep};
 
 use crate::manifests::admission::refusal;
 
@@ -38,6 +39,10 @@ use self::{
     not_considered::{Answer, UnreadKinds},
 };
 
+/// The longest wait for the joint plan of a pod's group.
+const GROUP_DEADLINE: Duration = Duration::from_secs(10);
+/// The time between two looks at whether the joint plan is there.
+const GROUP_INTERVAL: Duration = Duration::from_millis(10);
 /// The deadline of a provider's answer: longer than kube-scheduler's, as only a person waits.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -266,25 +271,16 @@ impl LocalScheduler {
         }
         let known = convert::pod(pod);
         self.keep_volumes(pod);
-        let (mut names, mut misfits) = (Vec::new(), Vec::new());
-        {
-            let snapshot = self.store.snapshot();
-            let filter = NodeFilter::new(&snapshot, &known);
-            for node in snapshot.nodes() {
-                match filter.reason(node) {
-                    None => names.push(node.name.to_string()),
-                    Some(m) => misfits.push(UnschedulableNode {
-                        node: node.name.to_string(),
-                        reason: m.to_string(),
-                    }),
-                }
-            }
-        }
-        names.sort();
-        misfits.sort_by(|a, b| a.node.cmp(&b.node));
-
         let json = serde_json::to_value(&*pod)?;
-        let (usable, answer) = self.extender.filter(&json, &names).await?;
+        let until = Instant::now() + GROUP_DEADLINE;
+        let (misfits, usable, answer) = loop {
+            let (names, misfits) = self.fitting_nodes(&known);
+            let (usable, answer) = self.extender.filter(&json, &names).await?;
+            if !usable.is_empty() || !is_being_planned(&answer) || Instant::now() > until {
+                break (misfits, usable, answer);
+            }
+            sleep(GROUP_INTERVAL).await;
+        };
         let node = match usable.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
@@ -314,6 +310,25 @@ impl LocalScheduler {
             returned: usable,
             ..Placement::default()
         })
+    }
+
+    /// Returns the nodes that Kubernetes' own rules admit, and the others, both sorted by name.
+    fn fitting_nodes(&self, pod: &model::Pod) -> (Vec<String>, Vec<UnschedulableNode>) {
+        let (mut names, mut misfits) = (Vec::new(), Vec::new());
+        let snapshot = self.store.snapshot();
+        let filter = NodeFilter::new(&snapshot, pod);
+        for node in snapshot.nodes() {
+            match filter.reason(node) {
+                None => names.push(node.name.to_string()),
+                Some(m) => misfits.push(UnschedulableNode {
+                    node: node.name.to_string(),
+                    reason: m.to_string(),
+                }),
+            }
+        }
+        names.sort();
+        misfits.sort_by(|a, b| a.node.cmp(&b.node));
+        (names, misfits)
     }
 
     /// Replaces the claims of an earlier pod of this name by those of `pod`.
@@ -387,6 +402,13 @@ impl LocalScheduler {
     pub async fn stop(self) {
         self.extender.stop().await;
     }
+}
+
+/// Returns whether filter's answer says that the pod's group is being planned.
+fn is_being_planned(answer: &Value) -> bool {
+    let reasons = answer["failedAndUnresolvableNodes"].as_object();
+    let mut reasons = reasons.into_iter().flatten();
+    reasons.any(|(_, reason)| reason == "group/Planning")
 }
 
 fn priority(pod: &Pod) -> i32 {

@@ -25,6 +25,7 @@ use crate::{
     config::Config,
     events::OfferEvents,
     explain::History,
+    groups::{self, Groups},
     in_flight::{self, FlightGauge},
     metrics::{Metrics, PREFIX},
     plans::PlanCache,
@@ -89,6 +90,7 @@ impl App {
             waiting_pods: FigureHistory::new("waitingPods", "pods"),
             plans: PlanCache::default(),
             bind_locks: BindLocks::default(),
+            groups: Groups::new(config.group_timeout, config.bind),
             port: http::Port::new(config.limits, config.max_body_bytes, port_metrics),
             config,
             store,
@@ -161,6 +163,11 @@ impl App {
                 Ok(())
             });
         }
+        let groups = groups::follow(Arc::clone(&state), stop.clone());
+        tasks.spawn("groups", async move {
+            groups.await;
+            Ok(())
+        });
         let flights = in_flight::end_old_flights(Arc::clone(&state), stop.clone());
         tasks.spawn("pods in flight", flights);
         let (providers, tls_stop) = (state.providers.clone(), stop.clone());

@@ -20,12 +20,14 @@ use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet};
 use tautline_provider_client::allocate::Reservation;
 use tautline_runtime::api_call::within;
 use tautline_traces::{Caller, KeyValue, Span};
+use tokio_util::sync::CancellationToken;
 
 use self::{
     allocation::Allocation,
     context::{BindContext, BindFailure, PodClient},
 };
 use crate::{
+    groups::GroupBind,
     pod, spans,
     state::State,
     wire::{BindArgs, WireError, bind_args, error_result},
@@ -33,14 +35,19 @@ use crate::{
 
 type Annotations = BTreeMap<String, String>;
 
-pub(crate) async fn bind(state: &State, json: &str, caller: &Caller) -> Result<Vec<u8>, WireError> {
+pub(crate) async fn bind(
+    state: &Arc<State>,
+    json: &str,
+    caller: &Caller,
+    left: &CancellationToken,
+) -> Result<Vec<u8>, WireError> {
     let args = bind_args(json)?;
     let Some(client) = &state.client else {
         return Ok(error_result(
             "this extender runs without a cluster and binds nothing",
         ));
     };
-    match bind_pod(state, client, &args, caller).await {
+    match bind_pod(state, client, &args, caller, left).await {
         Ok(()) => {
             state.metrics.bind("bound");
             if !state.config.authenticates_clients() {
@@ -57,10 +64,11 @@ pub(crate) async fn bind(state: &State, json: &str, caller: &Caller) -> Result<V
 }
 
 async fn bind_pod(
-    state: &State,
+    state: &Arc<State>,
     client: &Client,
     args: &BindArgs,
     caller: &Caller,
+    left: &CancellationToken,
 ) -> Result<(), BindFailure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     let client = PodClient {
@@ -80,7 +88,21 @@ async fn bind_pod(
         constraints: &state.constraints(&snapshot, &pod),
     };
     let span = span(context, caller);
-    let result = span.scope(carry_out(context)).await;
+    let result = span.scope(async {
+        let failed = |why| ("group", format!("{}: {why}", context.client.object()));
+        let group = GroupBind::begin(state, &snapshot, &pod, args, left);
+        let Some(mut group) = group.map_err(failed)? else {
+            return carry_out(context, None).await;
+        };
+        group.until_reserve().await.map_err(failed)?;
+        let result = carry_out(context, Some(&mut group)).await;
+        match &result {
+            Ok(()) => group.written(),
+            Err((_, error)) => group.fail(error),
+        }
+        result
+    });
+    let result = result.await;
     if let Err((outcome, error)) = &result {
         span.fail(|| format!("{outcome}: {error}"));
     }
@@ -103,7 +125,10 @@ fn span(context: BindContext<'_>, caller: &Caller) -> Span {
     span
 }
 
-async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
+async fn carry_out(
+    context: BindContext<'_>,
+    group: Option<&mut GroupBind>,
+) -> Result<(), BindFailure> {
     let BindContext {
         state,
         snapshot,
@@ -125,6 +150,15 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
             return Err(failure);
         }
     };
+    if let Some(group) = group
+        && let Err(why) = group.until_write().await
+    {
+        state.providers.release(snapshot, &reserved).await;
+        if let Some(allocation) = &allocation {
+            allocation.undo().await;
+        }
+        return Err(("group", format!("{}: {why}", client.object())));
+    }
     let (was_refused, error) = match write(context, &reserved, &mut allocation).await {
         Write::Bound => {
             state.providers.confirm(snapshot, &reserved).await;

@@ -62,6 +62,9 @@ pub struct Config {
     pub explain_bytes: usize,
     /// True to serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
+    /// The longest time for which the places of a group are held until all of its pods are bound;
+    /// with `bind`, the longest time for which a member's bind waits for the others.
+    pub group_timeout: Duration,
     /// True to count pods between filter's answer and the watch. False if the caller of filter
     /// writes its placements into the same store.
     pub tracks_in_flight: bool,
@@ -88,6 +91,7 @@ impl Default for Config {
             deadline: Duration::from_secs(4),
             explain_bytes: 32 << 20,
             bind: false,
+            group_timeout: Duration::from_secs(30),
             tracks_in_flight: true,
             controller_namespace: OWN_NAMESPACE.to_owned(),
             providers: ClientConfig {

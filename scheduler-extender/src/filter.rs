@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     client::Client,
+    groups,
     in_flight::{self, Attempt, Unsettled},
     planning::plan_pod,
     plans::{PodPlan, reason_counts},
@@ -53,19 +54,29 @@ pub(crate) async fn filter(
     let for_bind = state.config.bind.then(|| question.without_nodes());
     // Boxed, since its kilobytes would burden the requests of ungoverned pods.
     let plan = async {
-        let attempt = attempt.begin(state, &question.subject).await?;
-        let Attempt {
-            snapshot,
-            constraints,
-        } = &attempt;
-        state.follow_flights(snapshot);
-        let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
+        let member = groups::member_plan(state, &attempt.snapshot, &question);
+        let is_alone = member.is_none();
+        let (snapshot, plan) = match member {
+            Some(plan) => (attempt.snapshot, plan),
+            None => {
+                let Attempt {
+                    snapshot,
+                    constraints,
+                } = attempt.begin(state, &question.subject).await?;
+                state.follow_flights(&snapshot);
+                let plan = plan_pod(state, &snapshot, &constraints, question, deadline).await;
+                (snapshot, plan)
+            }
+        };
+        let plan = Arc::new(plan);
         // kube-scheduler waits only for the work above; the rest follows after the answer.
         let recording = state.begin_recording().await;
         let (recorder, recorded) = (Arc::clone(state), Arc::clone(&plan));
-        let snapshot = Arc::clone(snapshot);
         tokio::spawn(async move {
-            in_flight::record(&recorder, &snapshot, in_flight, &recorded);
+            // The place of a group's member is held already.
+            if is_alone {
+                in_flight::record(&recorder, &snapshot, in_flight, &recorded);
+            }
             recorder.cache(&recorded, for_bind);
             recorder.history.push(&recorded);
             drop(recording);

@@ -203,15 +203,7 @@ pub(crate) fn record(state: &State, snapshot: &Snapshot, posted: Pod, plan: &Pod
     if !state.config.tracks_in_flight {
         return;
     }
-    let mut counting: Vec<Arc<str>> = Vec::new();
-    for rule in &plan.rules {
-        let Some(provider) = &rule.provider else {
-            continue;
-        };
-        if rule.counts_pods && !counting.contains(provider) {
-            counting.push(Arc::clone(provider));
-        }
-    }
+    let counting: Vec<Arc<str>> = plan.counting_providers().cloned().collect();
     let node = match plan.answer.nodes.as_slice() {
         [] => return,
         [one] => Some(plan.nodes.name(*one)),

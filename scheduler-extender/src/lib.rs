@@ -30,6 +30,7 @@ mod config;
 mod events;
 pub mod explain;
 mod filter;
+mod groups;
 mod in_flight;
 mod metrics;
 mod planning;

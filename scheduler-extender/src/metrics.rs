@@ -44,12 +44,18 @@ tautline_runtime::metrics! {
         underlay_allocations: Family<Outcome, Counter> => "extender_underlay_allocations",
             "Underlay allocations at bind by outcome: allocated, refused, unanswered, expired; \
              released, or left (to the pod's finalizer)";
+        groups: Family<Phase, Gauge> => "extender_groups",
+            "Groups of pods by phase: waiting, queued, planning, no_room, held, writing or bound";
+        group_plans: Family<Outcome, Histogram> = Family::new_with_constructor(seconds)
+            => "extender_group_plan_seconds",
+            "Duration of joint plans of groups, by outcome: planned or no_room";
         codes: LabelBound = LabelBound::for_codes();
     }
     labels Request { verb: &'static str, status: u16 }
     labels Verb { verb: &'static str }
     labels Reason { reason: String }
     labels Outcome { outcome: &'static str }
+    labels Phase { phase: &'static str }
 }
 
 fn seconds() -> Histogram {
@@ -95,6 +101,16 @@ impl Metrics {
     pub(crate) fn placement_wait(&self, outcome: &'static str, took: Duration) {
         let waits = self.placement_waits.get_or_create(&Outcome { outcome });
         waits.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn groups(&self, phase: &'static str, count: usize) {
+        let groups = self.groups.get_or_create(&Phase { phase });
+        groups.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn group_plan(&self, outcome: &'static str, took: Duration) {
+        let plans = self.group_plans.get_or_create(&Outcome { outcome });
+        plans.observe(took.as_secs_f64());
     }
 
     pub(crate) fn bind(&self, outcome: &'static str) {

@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Instant};
 
 use hyper::{Method, Request};
+use tautline_core::group::MAX_MEMBERS;
 use tautline_runtime::http::{
     Body, HttpResponse, out_of_memory, read_body, respond, retry_later, text,
 };
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bind::bind, client::Client, filter::filter, preempt::preempt, prioritize::prioritize,
@@ -19,8 +21,8 @@ const LARGE_BYTES: usize = 1 << 20;
 
 struct Permits {
     requests: Semaphore,
-    /// The permits of binds, which wait for allocators and underlay controllers. They must not
-    /// delay filter, which every pod waits for.
+    /// The permits of binds, which wait for allocators, underlay controllers, and the binds of a
+    /// whole group. They must not delay filter, which every pod waits for.
     binds: Semaphore,
     /// The permit of large requests, which start one by one, so that other requests run in between.
     large: Semaphore,
@@ -35,14 +37,17 @@ pub(crate) fn handler(
 {
     let permits = Arc::new(Permits {
         requests: Semaphore::new(state.config.concurrency),
-        binds: Semaphore::new(state.config.concurrency),
+        binds: Semaphore::new(state.config.concurrency + MAX_MEMBERS),
         large: Semaphore::new(1),
     });
     move |request| {
         let (state, permits) = (Arc::clone(&state), Arc::clone(&permits));
         Box::pin(async move {
             let (verb, start) = (verb(request.uri().path()), Instant::now());
-            let deadline = tokio::time::Instant::from_std(start) + state.config.deadline;
+            let mut deadline = tokio::time::Instant::from_std(start) + state.config.deadline;
+            if verb == "bind" {
+                deadline += state.config.group_timeout;
+            }
             let routed = route(&state, &permits, verb, request, deadline);
             let response = tokio::time::timeout_at(deadline, routed)
                 .await
@@ -119,7 +124,9 @@ async fn route(
             // either confirmed or released.
             let (state, json) = (Arc::clone(state), json.to_owned());
             drop(body);
-            let task = tokio::spawn(async move { bind(&state, &json, &caller).await });
+            let left = CancellationToken::new();
+            let _waits = left.clone().drop_guard();
+            let task = tokio::spawn(async move { bind(&state, &json, &caller, &left).await });
             match task.await {
                 Ok(result) => result,
                 Err(error) => return text(500, format!("bind failed: {error}\n")),

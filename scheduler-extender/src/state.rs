@@ -16,6 +16,7 @@ use crate::{
     config::Config,
     events::OfferEvents,
     explain::{History, mode_name},
+    groups::Groups,
     metrics::Metrics,
     plans::{PlanCache, PodPlan},
     status::Status,
@@ -30,6 +31,7 @@ pub(crate) struct State {
     pub port: http::Port,
     pub plans: PlanCache,
     pub bind_locks: BindLocks,
+    pub groups: Groups,
     pub history: History,
     /// The number of pods that waited for a node.
     pub waiting_pods: FigureHistory,

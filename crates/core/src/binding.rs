@@ -121,7 +121,7 @@ fn parts(entry: &OfferEntry) -> Vec<Vec<Role<'_>>> {
     let Some((rule, peers)) = offer.group.as_ref().and_then(|r| Some((r, r.peers?))) else {
         return vec![all];
     };
-    let (mut others, mut grouped) = (Vec::new(), BTreeMap::<GroupName, Vec<Role<'_>>>::new());
+    let (mut others, mut grouped) = (Vec::new(), BTreeMap::<GroupName<'_>, Vec<Role<'_>>>::new());
     for mut role in all {
         let is_grouped = [rule.of, peers]
             .iter()

@@ -119,6 +119,16 @@ pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
         .any(|e| governs(&e.offer, pod))
 }
 
+/// Returns the offers that govern the pod, each with the positions of the targets that select it.
+pub fn roles<'a>(
+    snapshot: &'a Snapshot,
+    pod: &PodIdentity,
+) -> impl Iterator<Item = (&'a Arc<Offer>, Vec<usize>)> {
+    let candidates = snapshot.candidate_offers(&pod.namespace, &pod.labels);
+    let roles = candidates.map(|e| (&e.offer, governing_targets(&e.offer, pod).collect()));
+    roles.filter(|(_, roles): &(_, Vec<usize>)| !roles.is_empty())
+}
+
 /// Returns whether the offer governs the pod.
 pub fn governs(offer: &Offer, pod: &PodIdentity) -> bool {
     *offer.namespace == *pod.namespace && governing_targets(offer, pod).next().is_some()
@@ -173,11 +183,11 @@ fn governing_targets<'a>(
 enum TargetPeers<'a> {
     All,
     None,
-    Group(&'a GroupRule, Option<GroupName>),
+    Group(&'a GroupRule, Option<GroupName<'a>>),
 }
 
 impl<'a> TargetPeers<'a> {
-    fn new(offer: &'a Offer, pod: &PodIdentity, target: usize) -> Self {
+    fn new(offer: &'a Offer, pod: &'a PodIdentity, target: usize) -> Self {
         let Some((rule, peers)) = offer.group.as_ref().and_then(|r| Some((r, r.peers?))) else {
             return Self::All;
         };

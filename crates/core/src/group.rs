@@ -1,10 +1,13 @@
 //! Groups of pods that are placed together within their limits, or not at all: which group a pod
 //! belongs to.
 
+pub mod board;
+pub mod planner;
+
 use std::{fmt, sync::Arc};
 
 use crate::{
-    constraints::{PodConstraints, PodIdentity},
+    index::Snapshot,
     model::{GroupRule, Offer, Pod, key},
     selector::Labels,
 };
@@ -34,16 +37,24 @@ pub const SIZE_ANNOTATIONS: [&str; 2] = [
 ];
 
 /// The name that the pods of a group share, such as `Job train`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupName(Arc<str>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupName<'a> {
+    /// The value of the label that the offer names (label, value).
+    Label(&'a str, &'a str),
+    /// The kind of a known controller, and the name of it or of the group (kind, name).
+    Known(&'static str, &'a str),
+    /// The hash of the UID of the pods' controller.
+    Controller(u64),
+    /// The pods without a controller.
+    NoController,
+}
 
-impl GroupName {
+impl<'a> GroupName<'a> {
     /// Returns the name of a pod's group, by the pod's labels and the hash of its owner's UID.
     /// `None` if the pod lacks the label that names groups.
-    pub fn of(rule: &GroupRule, labels: &Labels, owner: u64) -> Option<Self> {
+    pub fn of(rule: &'a GroupRule, labels: &'a Labels, owner: u64) -> Option<Self> {
         if let Some(by) = &rule.by {
-            let value = labels.get(by)?;
-            return Some(Self(format!("{by}={value}").into()));
+            return Some(Self::Label(by, labels.get(by)?));
         }
         let known = KNOWN_LABELS.iter().find_map(|(label, kind)| {
             let value = labels.get(label)?;
@@ -51,13 +62,23 @@ impl GroupName {
                 "StatefulSet" => value.rsplit_once('-')?.0,
                 _ => value,
             };
-            Some(format!("{kind} {name}"))
+            Some(Self::Known(kind, name))
         });
-        let name = known.unwrap_or_else(|| match owner {
-            0 => "of pods without a controller".to_owned(),
-            owner => format!("of controller {owner:016x}"),
-        });
-        Some(Self(name.into()))
+        Some(known.unwrap_or(match owner {
+            0 => Self::NoController,
+            owner => Self::Controller(owner),
+        }))
+    }
+}
+
+impl fmt::Display for GroupName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(label, value) => write!(f, "{label}={value}"),
+            Self::Known(kind, name) => write!(f, "{kind} {name}"),
+            Self::Controller(hash) => write!(f, "of controller {hash:016x}"),
+            Self::NoController => f.write_str("of pods without a controller"),
+        }
     }
 }
 
@@ -89,15 +110,15 @@ pub enum Membership {
 }
 
 impl Membership {
-    /// Returns the group of a pod by its constraints: that of the first offer with a group rule.
-    pub fn of(all: &[PodConstraints], pod: &PodIdentity) -> Option<Self> {
-        let mut offers = all.iter().map(|of| &of.offer);
-        offers.find_map(|offer| Self::by(offer, &pod.labels, pod.owner))
+    /// Returns the group of a pod, by the first offer with a group rule that selects the pod.
+    pub fn of(snapshot: &Snapshot, namespace: &str, labels: &Labels, owner: u64) -> Option<Self> {
+        let mut offers = snapshot.candidate_offers(namespace, labels);
+        offers.find_map(|entry| Self::by(&entry.offer, labels, owner))
     }
 
     /// Returns the group that an offer makes a pod with these labels and this owner a member of;
     /// `None` if the offer has no group rule, or does not select the pod by the rule's target.
-    pub fn by(offer: &Offer, labels: &Labels, owner: u64) -> Option<Self> {
+    fn by(offer: &Offer, labels: &Labels, owner: u64) -> Option<Self> {
         let rule = offer.group.as_ref()?;
         if !offer.targets.get(rule.of)?.selector.matches(labels) {
             return None;
@@ -107,7 +128,7 @@ impl Membership {
                 let key = GroupKey {
                     namespace: Arc::clone(&offer.namespace),
                     offer: Arc::clone(&offer.name),
-                    name: name.0,
+                    name: name.to_string().into(),
                 };
                 Self::Member(key, rule.clone())
             }
@@ -137,7 +158,7 @@ mod tests {
     fn group_is_named_by_the_label_else_by_the_controller() {
         let known = GroupRule::default();
         let name = |rule: &GroupRule, of: &[(&str, &str)], owner| {
-            GroupName::of(rule, &labels(of), owner).map(|name| name.0.to_string())
+            GroupName::of(rule, &labels(of), owner).map(|name| name.to_string())
         };
         let job = ("batch.kubernetes.io/job-name", "train-worker-0");
         let set = ("jobset.sigs.k8s.io/jobset-name", "train");

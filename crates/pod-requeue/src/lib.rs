@@ -26,7 +26,7 @@ use tautline_api::convert::REQUEUE_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{
-    api_call::within,
+    api_call::{ApiCallError, within},
     cluster_store::{ClusterStore, Versions},
 };
 use tokio::sync::watch;
@@ -123,26 +123,40 @@ impl PodRequeue {
     }
 
     async fn requeue(&self, pod: &Arc<model::Pod>, cause: &'static str) {
-        let now = Timestamp::now();
-        let patch = serde_json::json!({
-            "metadata": {
-                // The UID makes the patch fail for a new pod of the same name.
-                "uid": pod.uid,
-                "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
-            }
-        });
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let patched = pods.patch_metadata(&pod.name, &params, &patch);
         let (namespace, name) = (&pod.namespace, &pod.name);
-        match within(WRITE_TIMEOUT, patched).await {
-            Ok(_) => {
+        match wake(&self.client, namespace, name, &pod.uid, cause).await {
+            Ok(()) => {
                 self.metrics.requeues.get_or_create(&Cause { cause }).inc();
                 tracing::debug!(%namespace, pod = %name, cause, "requeued");
             }
             Err(error) => tracing::warn!(%namespace, pod = %name, %error, "pod not requeued"),
         }
     }
+}
+
+/// Annotates a pod with the time and the cause, which makes kube-scheduler try it again.
+///
+/// # Errors
+/// The API server refuses the annotation, or does not answer.
+pub async fn wake(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    cause: &str,
+) -> Result<(), ApiCallError> {
+    let now = Timestamp::now();
+    let patch = serde_json::json!({
+        "metadata": {
+            // The UID makes the patch fail for a new pod of the same name.
+            "uid": uid,
+            "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
+        }
+    });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    within(WRITE_TIMEOUT, pods.patch_metadata(name, &params, &patch)).await?;
+    Ok(())
 }
 
 async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -> &'static str {

@@ -1,6 +1,7 @@
 //! A planning round: concurrent calls for every rule of every offer that governs a pod.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -90,6 +91,13 @@ impl PlanningRound {
             + self.nodes.heap_bytes()
             + self.plan.verdicts.len() * size_of::<NodeVerdict>()
             + rules.sum::<usize>()
+    }
+
+    /// The providers of the pod's rules that count pods, each once.
+    pub fn counting_providers(&self) -> impl Iterator<Item = &Arc<str>> {
+        let counting = self.rules.iter().filter(|rule| rule.counts_pods);
+        let all: BTreeSet<&Arc<str>> = counting.filter_map(|r| r.provider.as_ref()).collect();
+        all.into_iter()
     }
 
     /// The rules that were left out for lack of an answer, with their reason codes.

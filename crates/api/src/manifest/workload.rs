@@ -86,6 +86,15 @@ impl Workload {
         })
     }
 
+    /// Returns the number of pods that an object of a known kind states, whether it runs now or not;
+    /// `None` for another kind.
+    pub fn stated_size(object: &Value) -> Option<usize> {
+        let table = WorkloadTable::default();
+        let workload = Self::read(&table, object, &mut Vec::new())?;
+        let counts = workload.sets.iter().map(PodSet::len);
+        Some(counts.fold(0, usize::saturating_add))
+    }
+
     /// Returns the workload's kind.
     pub fn kind(&self) -> &str {
         &self.kind

@@ -97,6 +97,58 @@ impl Snapshot {
         all
     }
 
+    /// Returns a snapshot in which the pod counts as on `node` for Kubernetes' rules. Members of
+    /// offers and pods in flight are unchanged.
+    pub fn with_placed(&self, pod: &Arc<Pod>, node: &str) -> Self {
+        let mut all = self.clone();
+        let key = key(&pod.namespace, &pod.name);
+        let placed = Arc::new(Pod {
+            node: Some(node.into()),
+            placement: None,
+            ..Pod::clone(pod)
+        });
+        let before = all.pods.insert(&key, Arc::clone(&placed));
+        if let Some(before) = before
+            && let Some(old_node) = &before.node
+            && let Some(on) = all.pods_by_node.get_mut(old_node)
+            && Arc::make_mut(on).remove(&before)
+        {
+            all.pods_by_node.remove(old_node);
+        }
+        all.count_on_node(&key, &placed);
+        all
+    }
+
+    /// Returns a snapshot with only those bound pods that `keeps` accepts.
+    pub(crate) fn with_only_pods(&self, keeps: impl Fn(&Pod) -> bool) -> Self {
+        let mut all = Self {
+            pods: CowMap::default(),
+            pods_by_node: CowMap::default(),
+            with_anti_affinity: CowMap::default(),
+            ..self.clone()
+        };
+        let bound = |p: &Pod| p.node.is_some() && !p.finished;
+        for (key, pod) in self.pods.iter().filter(|(_, p)| bound(p) && keeps(p)) {
+            all.pods.insert(key, Arc::clone(pod));
+            all.count_on_node(key, pod);
+        }
+        all
+    }
+
+    /// Counts a bound pod on its node, and its anti-affinity.
+    fn count_on_node(&mut self, key: &str, pod: &Arc<Pod>) {
+        let Some(node) = &pod.node else { return };
+        if self.pods_by_node.get(node).is_none() {
+            self.pods_by_node.insert(node, Arc::default());
+        }
+        if let Some(on) = self.pods_by_node.get_mut(node) {
+            Arc::make_mut(on).add(pod);
+        }
+        if pod.pod_terms.iter().any(|t| t.anti) {
+            self.with_anti_affinity.insert(key, Arc::clone(pod));
+        }
+    }
+
     /// All storage objects; `None` if they are unknown.
     pub fn storage(&self) -> Option<&Storage> {
         self.storage.as_deref()
@@ -123,6 +175,11 @@ impl Snapshot {
     /// The pods that filter has answered and whose node the watch does not show yet.
     pub fn in_flight(&self) -> impl Iterator<Item = &Arc<InFlight>> {
         self.in_flight.values()
+    }
+
+    /// The flight of the pod of this name, if it is in flight.
+    pub fn flight(&self, namespace: &str, name: &str) -> Option<&Arc<InFlight>> {
+        self.in_flight.get(&key(namespace, name))
     }
 
     /// The node of this name.

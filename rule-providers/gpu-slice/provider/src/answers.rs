@@ -8,7 +8,6 @@ use tautline_sdk::{
 };
 
 use crate::{
-    assumed::QUESTION_POD_LIFETIME,
     cluster_inventory::ClusterInventory,
     compliance,
     cost::{self, PreparedRequest},
@@ -26,10 +25,18 @@ pub(crate) fn answer(
     now: Instant,
 ) -> Result<CostAnswer, ProviderError> {
     let in_flight = std::mem::take(&mut cost_request.in_flight);
-    if !in_flight.is_empty() {
-        state.assume(in_flight, Some(now + QUESTION_POD_LIFETIME), now);
-    }
-    let question = Question::new(state, snapshot, &cost_request, now)?;
+    state.supposing(in_flight, now, |state| {
+        answer_now(state, snapshot, &cost_request, now)
+    })
+}
+
+fn answer_now(
+    state: &mut State,
+    snapshot: &Snapshot,
+    cost_request: &CostRequest,
+    now: Instant,
+) -> Result<CostAnswer, ProviderError> {
+    let question = Question::new(state, snapshot, cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
     let mut answer = CostAnswer::with_capacity(cost_request.eligible_nodes.len());
     answer.resolution = question.resolution(state);

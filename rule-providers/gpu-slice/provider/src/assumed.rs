@@ -1,17 +1,10 @@
 //! The pods that were promised a node, and that the watch may not show there yet.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::inventory::PodReservation;
 use tautline_sdk::{InFlightPod, reservations::Reservations};
-
-/// The time for which the in-flight pods of a cost request count; a later request names them again.
-pub(crate) const QUESTION_POD_LIFETIME: Duration = Duration::from_secs(2);
 
 /// The assumed pods by UID, as the watch will show them.
 #[derive(Debug, Default)]
@@ -21,55 +14,79 @@ pub(crate) struct Assumed(BTreeMap<Box<str>, AssumedPod>);
 struct AssumedPod {
     pod: Arc<Pod>,
     node: Arc<str>,
-    /// The time until which the pod counts; `None`: until it ends.
-    until: Option<Instant>,
+}
+
+/// The pods that count for one question.
+#[derive(Debug)]
+pub(crate) struct Supposed(Vec<Replaced>);
+
+impl Supposed {
+    /// The nodes that the pods change; a node may occur twice.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().flat_map(Replaced::nodes)
+    }
+}
+
+/// An assumed pod on its new node, and what it was before.
+#[derive(Debug)]
+struct Replaced {
+    uid: Box<str>,
+    node: Arc<str>,
+    before: Option<AssumedPod>,
+}
+
+impl Replaced {
+    fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        let before = self.before.iter().map(|before| &before.node);
+        before.chain([&self.node])
+    }
 }
 
 impl Assumed {
     /// Adds a pod unless the watch shows it; returns the nodes that change.
-    pub(crate) fn add(
-        &mut self,
-        snapshot: &Snapshot,
-        sent: InFlightPod,
-        until: Option<Instant>,
-    ) -> Vec<Arc<str>> {
+    pub(crate) fn add(&mut self, snapshot: &Snapshot, sent: InFlightPod) -> Vec<Arc<str>> {
+        let replaced = self.replace(snapshot, sent);
+        replaced.map_or_else(Vec::new, |r| r.nodes().cloned().collect())
+    }
+
+    /// Adds the pods of one question; [`Self::restore`] removes them after the answer.
+    pub(crate) fn suppose(&mut self, snapshot: &Snapshot, sent: Vec<InFlightPod>) -> Supposed {
+        let sent = sent.into_iter();
+        Supposed(sent.filter_map(|pod| self.replace(snapshot, pod)).collect())
+    }
+
+    /// Ends what [`Self::suppose`] began.
+    pub(crate) fn restore(&mut self, supposed: Supposed) {
+        for Replaced { uid, before, .. } in supposed.0.into_iter().rev() {
+            match before {
+                Some(before) => _ = self.0.insert(uid, before),
+                None => _ = self.0.remove(&uid),
+            }
+        }
+    }
+
+    fn replace(&mut self, snapshot: &Snapshot, sent: InFlightPod) -> Option<Replaced> {
         let shown = snapshot.pod(&sent.pod.namespace, &sent.pod.name);
         let uid = sent.workload.uid.as_str();
         if shown.is_some_and(|p| *p.uid == *uid && (p.node.is_some() || p.finished)) {
-            return Vec::new();
+            return None;
         }
         let node: Arc<str> = sent.node.as_str().into();
-        if let Some(known) = self.0.get_mut(uid).filter(|known| known.node == node) {
-            // A pod that counts until it ends still does so after a cost request names it.
-            known.until = known.until.zip(until).map(|(a, b)| a.max(b));
-            return Vec::new();
+        if self.node_of(uid).is_some_and(|known| *known == node) {
+            return None;
         }
-        let (uid, pod) = (uid.into(), Arc::new(pod(sent)));
+        let (uid, pod): (Box<str>, _) = (uid.into(), Arc::new(pod(sent)));
         let new = AssumedPod {
             pod,
             node: Arc::clone(&node),
-            until,
         };
-        let before = self.0.insert(uid, new).map(|before| before.node);
-        before.into_iter().chain([node]).collect()
+        let before = self.0.insert(uid.clone(), new);
+        Some(Replaced { uid, node, before })
     }
 
     /// Removes a pod; returns its node.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<Arc<str>> {
         self.0.remove(uid).map(|pod| pod.node)
-    }
-
-    /// Removes the pods whose time is over; returns their nodes.
-    pub(crate) fn expire(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
-        let mut nodes = BTreeSet::new();
-        self.0.retain(|_, pod| {
-            let is_over = pod.until.is_some_and(|until| until <= now);
-            if is_over {
-                nodes.insert(Arc::clone(&pod.node));
-            }
-            !is_over
-        });
-        nodes
     }
 
     /// The node of a pod.

@@ -227,7 +227,7 @@ impl RuleProvider for GpuSlice {
     fn placed(&self, pod: InFlightPod) {
         let (mut state, now) = (self.state.lock(), Instant::now());
         state.sync(&self.store, now);
-        state.assume([pod], None, now);
+        state.assume(pod, now);
     }
 
     fn ended(&self, uid: &str) {

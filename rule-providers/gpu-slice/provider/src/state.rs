@@ -62,7 +62,7 @@ impl State {
         let last = Arc::clone(&self.last_snapshot);
         let reservations = &mut self.reservations;
         let assumed = &mut self.assumed;
-        let mut changed = assumed.expire(now);
+        let mut changed = BTreeSet::new();
         let mut touched = reservations.expire(now);
         for (old, new) in snapshot.changed_pods(&last) {
             if let Some(old) = old
@@ -130,21 +130,32 @@ impl State {
         self.uses.silent_agents(nodes, now)
     }
 
-    /// Counts pods that were promised a node, unless the snapshot of the last [`State::sync`] shows
-    /// them.
-    pub(crate) fn assume(
-        &mut self,
-        pods: impl IntoIterator<Item = InFlightPod>,
-        until: Option<Instant>,
-        now: Instant,
-    ) {
+    /// Counts a pod that was promised a node, until it ends, unless the snapshot of the last
+    /// [`State::sync`] shows it.
+    pub(crate) fn assume(&mut self, pod: InFlightPod, now: Instant) {
         let last = Arc::clone(&self.last_snapshot);
-        let assumed = &mut self.assumed;
-        let pods = pods.into_iter();
-        let nodes: Vec<Arc<str>> = pods
-            .flat_map(|pod| assumed.add(&last, pod, until))
-            .collect();
+        let nodes = self.assumed.add(&last, pod);
         self.sync_inventory(&last, now, &nodes);
+    }
+
+    /// Answers a question while the question's pods count on their nodes.
+    pub(crate) fn supposing<T>(
+        &mut self,
+        pods: Vec<InFlightPod>,
+        now: Instant,
+        answer: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        if pods.is_empty() {
+            return answer(self);
+        }
+        let last = Arc::clone(&self.last_snapshot);
+        let supposed = self.assumed.suppose(&last, pods);
+        let nodes: Vec<Arc<str>> = supposed.nodes().cloned().collect();
+        self.sync_inventory(&last, now, &nodes);
+        let answered = answer(self);
+        self.assumed.restore(supposed);
+        self.sync_inventory(&last, now, &nodes);
+        answered
     }
 
     pub(crate) fn sync_node(&mut self, now: Instant, node: &str) {

@@ -1,0 +1,609 @@
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn key(name: &str) -> GroupKey {
+    GroupKey {
+        namespace: "shop".into(),
+        offer: "near".into(),
+        name: name.into(),
+    }
+}
+
+fn uids(names: &[&str]) -> Vec<Arc<str>> {
+    names.iter().map(|&name| name.into()).collect()
+}
+
+/// A board with a clock. Places are one node for each member.
+struct Bench {
+    board: Board,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(binds: bool) -> Self {
+        Self {
+            board: Board::new(TIMEOUT, binds),
+            now: Instant::now(),
+        }
+    }
+
+    /// Makes a board with group "g" of this minimum and these members, whose plan has number 1.
+    fn with(minimum: u32, names: &[&str]) -> Self {
+        let mut bench = Self::new(true);
+        bench.minimum("g", minimum);
+        names.iter().for_each(|name| drop(bench.see("g", name)));
+        bench
+    }
+
+    /// Makes a board with group "g", whose plan succeeded.
+    fn held(names: &[&str]) -> Self {
+        let mut bench = Self::with(u32::try_from(names.len()).unwrap(), names);
+        bench.planned("g", 1, names);
+        bench
+    }
+
+    fn apply(&mut self, event: Event) -> Vec<Action> {
+        self.board.apply(event, self.now)
+    }
+
+    fn minimum(&mut self, group: &str, minimum: u32) -> Vec<Action> {
+        self.apply(Event::Minimum {
+            group: key(group),
+            minimum: Some(minimum),
+        })
+    }
+
+    fn see_with(&mut self, group: &str, name: &str, priority: i32, bound: bool) -> Vec<Action> {
+        self.apply(Event::Seen {
+            group: key(group),
+            member: Member {
+                uid: name.into(),
+                name: name.into(),
+                priority,
+                created_unix: 0,
+                bound,
+            },
+        })
+    }
+
+    fn see(&mut self, group: &str, name: &str) -> Vec<Action> {
+        self.see_with(group, name, 0, false)
+    }
+
+    fn gone(&mut self, name: &str) -> Vec<Action> {
+        let (group, uid) = (key("g"), name.into());
+        self.apply(Event::Gone { group, uid })
+    }
+
+    fn planned(&mut self, group: &str, number: u64, names: &[&str]) -> Vec<Action> {
+        self.apply(Event::Planned {
+            group: key(group),
+            number,
+            places: places(names),
+        })
+    }
+
+    fn no_room(&mut self, group: &str, number: u64) -> Vec<Action> {
+        self.apply(Event::NoRoom {
+            group: key(group),
+            number,
+            placed: 1,
+            why: "latency".to_owned(),
+        })
+    }
+
+    fn lost(&mut self, name: &str) -> Vec<Action> {
+        self.apply(Event::Lost {
+            group: key("g"),
+            uid: name.into(),
+            why: "taint".to_owned(),
+        })
+    }
+
+    fn bind(&mut self, name: &str, step: Step) -> Vec<Action> {
+        let (group, uid) = (key("g"), name.into());
+        self.apply(Event::Bind { group, uid, step })
+    }
+
+    fn ask(&mut self, name: &str) -> Verdict {
+        let (verdict, actions) = self.board.ask(&key("g"), name, self.now);
+        assert_eq!(actions, []);
+        verdict
+    }
+
+    /// Applies a tick after these milliseconds.
+    fn tick(&mut self, millis: u64) -> Vec<Action> {
+        self.now += Duration::from_millis(millis);
+        self.apply(Event::Tick)
+    }
+
+    fn phase(&self) -> Phase {
+        self.board.states().next().unwrap().1.phase
+    }
+}
+
+fn places(names: &[&str]) -> Places {
+    let place = |&name: &&str| (name.into(), format!("node-{name}").into());
+    names.iter().map(place).collect()
+}
+
+fn plan(group: &str, number: u64, members: &[&str]) -> Action {
+    Action::Plan {
+        group: key(group),
+        number,
+        members: uids(members),
+    }
+}
+
+fn hold(group: &str, names: &[&str]) -> Action {
+    Action::Hold {
+        group: key(group),
+        places: places(names),
+    }
+}
+
+fn free(names: &[&str]) -> Action {
+    Action::Free {
+        group: key("g"),
+        uids: uids(names),
+    }
+}
+
+fn wake(names: &[&str]) -> Action {
+    Action::Wake {
+        group: key("g"),
+        uids: uids(names),
+    }
+}
+
+fn proceed(names: &[&str], step: Next) -> Vec<Action> {
+    let uids = uids(names).into_iter();
+    uids.map(|uid| Action::Proceed { uid, step }).collect()
+}
+
+fn fail(name: &str, why: &str) -> Action {
+    Action::Fail {
+        uid: name.into(),
+        why: why.to_owned(),
+    }
+}
+
+fn place(name: &str) -> Verdict {
+    Verdict::Place(format!("node-{name}").into())
+}
+
+fn waiting(exist: usize, minimum: Option<u32>) -> Verdict {
+    Verdict::Waiting { exist, minimum }
+}
+
+const NO_PLACE: &str = "the pod's group has no place held for it";
+
+#[test]
+fn groups_of_one_are_placed_alone() {
+    let mut bench = Bench::new(true);
+    assert_eq!(bench.ask("a"), waiting(0, None));
+    bench.see("g", "a");
+    assert_eq!(bench.ask("a"), waiting(1, None));
+    assert_eq!(bench.minimum("g", 1), [wake(&["a"])]);
+    assert_eq!(bench.ask("a"), Verdict::Alone);
+    assert_eq!(bench.bind("a", Step::Came), proceed(&["a"], Next::Reserve));
+    let written = bench.bind("a", Step::Reserved);
+    assert_eq!(written, proceed(&["a"], Next::Write));
+    assert_eq!(bench.bind("a", Step::Written), []);
+    assert_eq!(bench.phase(), Phase::Bound);
+}
+
+#[test]
+fn last_member_starts_the_plan_and_the_plan_wakes_the_others() {
+    let mut bench = Bench::with(3, &["b", "a"]);
+    assert_eq!(bench.ask("a"), waiting(2, Some(3)));
+    assert_eq!(bench.see("g", "c"), [plan("g", 1, &["a", "b", "c"])]);
+    assert_eq!(bench.see("g", "c"), [], "the member is known");
+    assert_eq!(bench.ask("b"), Verdict::Planning);
+    let all = ["a", "b", "c"];
+    let actions = bench.planned("g", 1, &all);
+    assert_eq!(actions, [hold("g", &all), wake(&["a", "b"])]);
+    assert_eq!(bench.ask("c"), place("c"));
+    assert_eq!(bench.planned("g", 1, &all), [], "the result is known");
+}
+
+#[test]
+fn oldest_members_are_planned_first_and_not_more_than_the_maximum() {
+    let mut bench = Bench::new(true);
+    let mut last = Vec::new();
+    for age in 0..520_u32 {
+        let uid: Arc<str> = format!("{age}").into();
+        let member = Member {
+            name: Arc::clone(&uid),
+            uid,
+            priority: 0,
+            created_unix: -i64::from(age),
+            bound: false,
+        };
+        let group = key("g");
+        last = bench.apply(Event::Seen { group, member });
+    }
+    assert_eq!(last, []);
+    let actions = bench.minimum("g", 512);
+    let [Action::Plan { members, .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(members.len(), MAX_MEMBERS);
+    assert_eq!((&*members[0], &*members[511]), ("519", "8"));
+    assert_eq!(bench.minimum("g", 513), []);
+    let Verdict::NoRoom { placed: 0, of, why } = bench.ask("7") else {
+        panic!()
+    };
+    assert_eq!((of, &*why), (513, "a plan has at most 512 members"));
+}
+
+#[test]
+fn plans_run_one_at_a_time_by_priority_then_by_the_time_of_completion() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    for (group, names, priority) in [
+        ("late", ["c", "d"], 0),
+        ("high", ["e", "f"], 5),
+        ("early", ["g", "h"], 0),
+    ] {
+        bench.minimum(group, 2);
+        if group == "early" {
+            bench.now -= Duration::from_millis(1);
+        }
+        bench.see_with(group, names[0], priority, false);
+        assert_eq!(bench.see(group, names[1]), []);
+    }
+    bench.now += Duration::from_millis(1);
+    let actions = bench.planned("g", 1, &["a", "b"]);
+    let next = plan("high", 2, &["e", "f"]);
+    assert_eq!(actions, [hold("g", &["a", "b"]), next]);
+    let next = plan("early", 3, &["g", "h"]);
+    assert_eq!(bench.no_room("high", 2), [next]);
+    assert_eq!(bench.no_room("early", 3), [plan("late", 4, &["c", "d"])]);
+}
+
+#[test]
+fn groups_that_waited_for_the_timeout_come_before_priority() {
+    let mut bench = Bench::new(true);
+    for group in ["busy", "low", "high"] {
+        bench.minimum(group, 2);
+    }
+    bench.see("busy", "a");
+    bench.see("busy", "b");
+    bench.see("low", "c");
+    bench.see("low", "d");
+    bench.now += TIMEOUT - Duration::from_millis(1);
+    bench.see_with("high", "e", 9, false);
+    bench.see("high", "f");
+    bench.now += Duration::from_millis(1);
+    let actions = bench.no_room("busy", 1);
+    assert_eq!(actions, [plan("low", 2, &["c", "d"])]);
+}
+
+#[test]
+fn results_for_an_earlier_membership_are_dropped() {
+    let mut bench = Bench::with(2, &["b", "c"]);
+    assert_eq!(bench.see("g", "d"), [], "a later member changes nothing");
+    assert_eq!(bench.phase(), Phase::Planning);
+    assert_eq!(bench.see("g", "a"), [], "the first plan still runs");
+    assert_eq!(bench.phase(), Phase::Queued);
+    let actions = bench.planned("g", 1, &["b", "c"]);
+    assert_eq!(actions, [plan("g", 2, &["a", "b"])]);
+    for gone in ["a", "b", "d"] {
+        assert_eq!(bench.gone(gone), []);
+    }
+    assert_eq!(bench.planned("g", 2, &["a", "b"]), []);
+    assert_eq!(bench.ask("c"), waiting(1, Some(2)));
+}
+
+#[test]
+fn plans_without_a_result_are_repeated_after_the_timeout() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    assert_eq!(bench.tick(29_999), []);
+    assert_eq!(bench.tick(1), []);
+    assert_eq!(bench.planned("g", 1, &["a", "b"]), []);
+    assert_eq!(bench.tick(1_000), [plan("g", 2, &["a", "b"])]);
+}
+
+#[test]
+fn incomplete_plans_count_as_no_room() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    assert_eq!(bench.planned("g", 1, &["a", "x"]), []);
+    assert!(matches!(
+        bench.ask("a"),
+        Verdict::NoRoom {
+            placed: 1,
+            of: 2,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn no_room_is_planned_again_when_a_member_asks_later() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    bench.no_room("g", 1);
+    let no_room = Verdict::NoRoom {
+        placed: 1,
+        of: 2,
+        why: "latency".into(),
+    };
+    bench.now += Duration::from_millis(1_999);
+    assert_eq!(bench.ask("a"), no_room);
+    bench.now += Duration::from_millis(1);
+    let (verdict, actions) = bench.board.ask(&key("g"), "a", bench.now);
+    assert_eq!(verdict, no_room);
+    assert_eq!(actions, [plan("g", 2, &["a", "b"])]);
+    assert_eq!(bench.ask("b"), no_room, "the new plan has no result yet");
+    let actions = bench.planned("g", 2, &["a", "b"]);
+    assert_eq!(actions, [hold("g", &["a", "b"]), wake(&["a", "b"])]);
+    assert_eq!(bench.ask("a"), place("a"));
+}
+
+#[test]
+fn no_room_is_planned_again_when_the_membership_changes() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    bench.no_room("g", 1);
+    assert_eq!(bench.see("g", "c"), [plan("g", 2, &["a", "b"])]);
+    assert_eq!(bench.ask("a"), Verdict::Planning);
+    bench.no_room("g", 2);
+    assert_eq!(bench.gone("c"), [plan("g", 3, &["a", "b"])]);
+}
+
+#[test]
+fn binds_reserve_together_and_write_together() {
+    let mut bench = Bench::held(&["a", "b"]);
+    assert_eq!(bench.bind("a", Step::Came), []);
+    assert_eq!(bench.bind("a", Step::Came), [], "it is the same bind");
+    let both = bench.bind("b", Step::Came);
+    assert_eq!(both, proceed(&["a", "b"], Next::Reserve));
+    assert_eq!(bench.bind("b", Step::Reserved), []);
+    assert_eq!(bench.bind("b", Step::Reserved), []);
+    let both = bench.bind("a", Step::Reserved);
+    assert_eq!(both, proceed(&["a", "b"], Next::Write));
+    assert_eq!(bench.phase(), Phase::Writing);
+    let writes = "an earlier bind of the pod is being written";
+    assert_eq!(bench.bind("a", Step::Came), [fail("a", writes)]);
+    assert_eq!(bench.bind("a", Step::Left), [], "the write counts");
+    assert_eq!(bench.bind("a", Step::Written), []);
+    assert_eq!(bench.see_with("g", "b", 0, true), []);
+    assert_eq!(bench.bind("b", Step::Written), []);
+    assert_eq!(bench.phase(), Phase::Bound);
+    assert_eq!(bench.tick(60_000), []);
+}
+
+#[test]
+fn binds_without_a_place_fail() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    assert_eq!(bench.bind("a", Step::Came), [fail("a", NO_PLACE)]);
+    let unknown = "the pod is not known as a member of its group";
+    assert_eq!(bench.bind("x", Step::Came), [fail("x", unknown)]);
+    bench.planned("g", 1, &["a", "b"]);
+    bench.see("g", "late");
+    assert_eq!(bench.bind("late", Step::Came), [fail("late", NO_PLACE)]);
+    let (group, uid) = (key("other"), "a".into());
+    let step = Step::Came;
+    let actions = bench.apply(Event::Bind { group, uid, step });
+    let unknown = "group other of offer shop/near is not known";
+    assert_eq!(actions, [fail("a", unknown)]);
+}
+
+#[test]
+fn late_members_wait_and_are_alone_once_the_group_is_bound() {
+    let mut bench = Bench::held(&["a", "b"]);
+    bench.see("g", "late");
+    assert_eq!(bench.ask("late"), waiting(3, Some(2)));
+    bench.see_with("g", "a", 0, true);
+    assert_eq!(bench.ask("b"), place("b"), "its place is still held");
+    assert_eq!(bench.see_with("g", "b", 0, true), [wake(&["late"])]);
+    assert_eq!(bench.ask("late"), Verdict::Alone);
+    bench.gone("a");
+    assert_eq!(bench.ask("late"), Verdict::Alone, "it takes the place of a");
+}
+
+#[test]
+fn failed_reservations_end_the_round() {
+    let mut bench = Bench::held(&["a", "b"]);
+    bench.bind("a", Step::Came);
+    bench.bind("b", Step::Came);
+    bench.bind("a", Step::Reserved);
+    let why = "the bind of b failed: full";
+    let actions = bench.bind("b", Step::Failed("full".to_owned()));
+    assert_eq!(actions, [fail("a", why), free(&["a", "b"])]);
+    assert_eq!(bench.ask("a"), Verdict::Planning);
+    assert_eq!(bench.bind("a", Step::Reserved), [], "the bind has ended");
+    assert_eq!(bench.tick(999), []);
+    assert_eq!(bench.tick(1), [plan("g", 2, &["a", "b"])]);
+    let actions = bench.planned("g", 2, &["a", "b"]);
+    assert_eq!(actions, [hold("g", &["a", "b"]), wake(&["a", "b"])]);
+}
+
+#[test]
+fn callers_that_leave_and_lost_places_end_the_round() {
+    let mut bench = Bench::held(&["a", "b"]);
+    assert_eq!(bench.bind("b", Step::Left), [], "its bind did not come");
+    bench.bind("a", Step::Came);
+    assert_eq!(bench.bind("a", Step::Left), [free(&["a", "b"])]);
+    assert_eq!(bench.lost("a"), [], "it has no place");
+
+    let mut bench = Bench::held(&["a", "b"]);
+    bench.bind("a", Step::Came);
+    let why = "the place of b is lost: taint";
+    assert_eq!(bench.lost("b"), [fail("a", why), free(&["a", "b"])]);
+    assert_eq!(bench.tick(1_000), [plan("g", 2, &["a", "b"])]);
+}
+
+#[test]
+fn members_that_go_end_the_round_and_the_rest_is_planned_at_once() {
+    let mut bench = Bench::with(2, &["a", "b", "c"]);
+    bench.planned("g", 1, &["a", "b"]);
+    bench.bind("a", Step::Came);
+    let why = "a pod of the group is gone";
+    let next = plan("g", 2, &["a", "c"]);
+    let actions = [fail("a", why), free(&["a", "b"]), next];
+    assert_eq!(bench.gone("b"), actions);
+    assert_eq!(
+        bench.see("g", "b"),
+        [],
+        "what the filter shows is out of date"
+    );
+}
+
+#[test]
+fn higher_minimum_ends_the_round() {
+    let mut bench = Bench::held(&["a", "b"]);
+    assert_eq!(bench.minimum("g", 3), [free(&["a", "b"])]);
+    assert_eq!(bench.ask("a"), waiting(2, Some(3)));
+}
+
+#[test]
+fn held_places_are_freed_after_the_timeout() {
+    let mut bench = Bench::held(&["a", "b"]);
+    bench.bind("a", Step::Came);
+    assert_eq!(bench.tick(29_999), []);
+    let why = "not all pods of the group were bound within 30 s";
+    assert_eq!(bench.tick(1), [fail("a", why), free(&["a", "b"])]);
+    let state = bench.board.states().next().unwrap().1;
+    assert_eq!((state.failures, state.why.as_deref()), (1, Some(why)));
+}
+
+#[test]
+fn failed_writes_leave_the_written_members_and_plan_the_rest() {
+    let all = ["a", "b", "c"];
+    let mut bench = Bench::held(&all);
+    all.iter()
+        .for_each(|name| drop(bench.bind(name, Step::Came)));
+    all.iter()
+        .for_each(|name| drop(bench.bind(name, Step::Reserved)));
+    assert_eq!(bench.bind("a", Step::Written), []);
+    let failed = bench.bind("b", Step::Failed("conflict".to_owned()));
+    assert_eq!(failed, [free(&["b"])]);
+    assert_eq!(bench.ask("b"), waiting(3, Some(3)), "c is being written");
+    assert_eq!(bench.ask("c"), place("c"));
+    // The API server did not answer for c.
+    assert_eq!(bench.tick(30_000), [free(&["c"])]);
+    assert_eq!(bench.tick(1_000), [plan("g", 2, &["b", "c"])]);
+    // Its answer comes late, so that only b is left.
+    assert_eq!(bench.bind("c", Step::Written), [wake(&["b"])]);
+    assert_eq!(bench.ask("b"), Verdict::Alone);
+}
+
+/// Makes a board with group "g", whose binds may write after 29 s.
+fn writing(names: &[&str]) -> Bench {
+    let mut bench = Bench::held(names);
+    bench.tick(29_000);
+    for step in [Step::Came, Step::Reserved] {
+        for name in names {
+            bench.bind(name, step.clone());
+        }
+    }
+    assert_eq!(bench.phase(), Phase::Writing);
+    bench
+}
+
+#[test]
+fn writes_have_their_own_timeout() {
+    let mut bench = writing(&["a", "b"]);
+    assert_eq!(bench.tick(29_999), []);
+    assert_eq!(bench.lost("a"), []);
+    assert_eq!(bench.tick(1), [free(&["a", "b"])]);
+    assert_eq!(bench.tick(1_000), [plan("g", 2, &["a", "b"])]);
+}
+
+#[test]
+fn members_that_go_while_they_are_written_leave_their_place() {
+    let mut bench = writing(&["a", "b"]);
+    assert_eq!(bench.gone("b"), [free(&["b"])]);
+    assert_eq!(bench.bind("b", Step::Failed("not found".to_owned())), []);
+    assert_eq!(bench.bind("a", Step::Written), []);
+    assert_eq!(bench.see("g", "c"), []);
+    assert_eq!(bench.ask("c"), Verdict::Alone);
+}
+
+#[test]
+fn members_that_are_bound_elsewhere_do_not_hold_up_the_rest() {
+    let mut bench = Bench::held(&["a", "b", "c"]);
+    bench.bind("a", Step::Came);
+    bench.bind("b", Step::Came);
+    let rest = bench.see_with("g", "c", 0, true);
+    assert_eq!(rest, proceed(&["a", "b"], Next::Reserve));
+    bench.bind("a", Step::Reserved);
+    let mut actions = vec![fail("b", "the pod is bound already")];
+    actions.extend(proceed(&["a"], Next::Write));
+    assert_eq!(bench.see_with("g", "b", 0, true), actions);
+}
+
+#[test]
+fn failures_back_off() {
+    let mut bench = Bench::held(&["a", "b"]);
+    for (number, seconds) in [1, 2, 4, 8, 16, 30, 30].into_iter().enumerate() {
+        assert_eq!(bench.lost("a"), [free(&["a", "b"])]);
+        assert_eq!(bench.tick(seconds * 1_000 - 1), []);
+        let number = u64::try_from(number).unwrap() + 2;
+        assert_eq!(bench.tick(1), [plan("g", number, &["a", "b"])]);
+        bench.planned("g", number, &["a", "b"]);
+    }
+    bench.see_with("g", "a", 0, true);
+    bench.see_with("g", "b", 0, true);
+    let state = bench.board.states().next().unwrap().1;
+    assert_eq!((state.failures, state.why), (0, None));
+}
+
+#[test]
+fn without_binds_there_is_no_barrier() {
+    let mut bench = Bench::new(false);
+    bench.minimum("g", 2);
+    bench.see("g", "a");
+    bench.see("g", "b");
+    bench.planned("g", 1, &["a", "b"]);
+    let why = "the extender does not bind the pods of groups";
+    assert_eq!(bench.bind("a", Step::Came), [fail("a", why)]);
+    assert_eq!(bench.see_with("g", "a", 0, true), []);
+    assert_eq!(bench.tick(30_000), [free(&["b"]), wake(&["b"])]);
+    assert_eq!(bench.ask("b"), Verdict::Alone);
+}
+
+#[test]
+fn lone_binds_end_when_the_group_is_placed_together_or_time_passes() {
+    let mut bench = Bench::with(1, &["a", "b"]);
+    bench.bind("a", Step::Came);
+    assert_eq!(bench.tick(30_000), [fail("a", "the bind took too long")]);
+    bench.bind("b", Step::Came);
+    let why = "the pod is placed together with its group now";
+    let actions = bench.minimum("g", 2);
+    assert_eq!(actions, [fail("b", why), plan("g", 1, &["a", "b"])]);
+}
+
+#[test]
+fn members_that_are_written_alone_are_not_planned() {
+    let mut bench = Bench::with(1, &["a", "b", "c"]);
+    bench.bind("a", Step::Came);
+    bench.bind("a", Step::Reserved);
+    assert_eq!(bench.minimum("g", 3), []);
+    let failed = bench.bind("a", Step::Failed("conflict".to_owned()));
+    assert_eq!(failed, [plan("g", 1, &["a", "b", "c"])]);
+    assert_eq!(bench.board.place(&key("g"), "a"), None);
+    bench.planned("g", 1, &["a", "b", "c"]);
+    let node = bench.board.place(&key("g"), "a").unwrap();
+    assert_eq!(&**node, "node-a");
+}
+
+#[test]
+fn bound_members_stay_bound() {
+    let mut bench = Bench::with(2, &["a", "b"]);
+    bench.see_with("g", "a", 0, true);
+    bench.see("g", "a");
+    assert_eq!(bench.ask("b"), Verdict::Alone);
+}
+
+#[test]
+fn groups_without_members_are_dropped() {
+    let mut bench = Bench::with(2, &["a"]);
+    bench.gone("a");
+    bench.tick(29_999);
+    assert_eq!(bench.board.states().count(), 0, "it has no members");
+    assert_eq!(bench.board.groups.len(), 1);
+    bench.tick(1);
+    assert!(bench.board.groups.is_empty());
+    assert_eq!(bench.tick(1), []);
+}

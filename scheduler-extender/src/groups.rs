@@ -1,0 +1,205 @@
+//! Places the pods of groups together: applies the events of pods, plans and binds to the board of
+//! groups, and carries out its actions.
+
+mod answer;
+mod bind;
+mod costs;
+mod follow;
+mod size;
+mod solve;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tautline_core::group::{
+    GroupKey,
+    board::{Action, Board, Event, Phase, Places, Verdict},
+};
+use tautline_provider_client::PlanningRound;
+use tokio::sync::mpsc::UnboundedSender;
+
+pub(crate) use self::{answer::member_plan, bind::GroupBind, follow::follow};
+use self::{bind::Signal, follow::Follower};
+use crate::state::State;
+
+/// The groups of pods that are placed together.
+pub(crate) struct Groups {
+    board: Mutex<Board>,
+    follower: Mutex<Follower>,
+    /// The rounds that checked the places of plans, by group and by the member's UID.
+    rounds: Mutex<HashMap<GroupKey, Rounds>>,
+    /// The binds at the barrier, by the pod's UID.
+    binds: Mutex<HashMap<Arc<str>, UnboundedSender<Signal>>>,
+}
+
+/// The phases of groups with their names in metrics.
+const PHASES: [(Phase, &str); 7] = [
+    (Phase::Waiting, "waiting"),
+    (Phase::Queued, "queued"),
+    (Phase::Planning, "planning"),
+    (Phase::NoRoom, "no_room"),
+    (Phase::Held, "held"),
+    (Phase::Writing, "writing"),
+    (Phase::Bound, "bound"),
+];
+
+type Rounds = HashMap<Arc<str>, Arc<PlanningRound>>;
+
+impl Groups {
+    /// Creates the groups. `binds` is true if the extender binds, so that the members' binds wait
+    /// for each other, for `timeout` at most.
+    pub fn new(timeout: Duration, binds: bool) -> Self {
+        Self {
+            board: Mutex::new(Board::new(timeout, binds)),
+            follower: Mutex::default(),
+            rounds: Mutex::default(),
+            binds: Mutex::default(),
+        }
+    }
+
+    /// The round that checked a member's place in the last plan.
+    fn round(&self, group: &GroupKey, uid: &str) -> Option<Arc<PlanningRound>> {
+        self.rounds.lock().get(group)?.get(uid).cloned()
+    }
+}
+
+/// Lets time pass for all groups, and counts them.
+fn tick(state: &Arc<State>) {
+    apply(state, Event::Tick);
+    let mut counts = PHASES.map(|(phase, _)| (phase, 0));
+    let mut planned = HashSet::new();
+    let board = state.groups.board.lock();
+    for (group, of) in board.states() {
+        for (phase, count) in &mut counts {
+            *count += usize::from(of.phase == *phase);
+        }
+        if matches!(of.phase, Phase::Planning | Phase::Held | Phase::Writing) {
+            planned.insert(group.clone());
+        }
+    }
+    drop(board);
+    for ((_, count), (_, name)) in counts.iter().zip(PHASES) {
+        state.metrics.groups(name, *count);
+    }
+    state
+        .groups
+        .rounds
+        .lock()
+        .retain(|group, _| planned.contains(group));
+}
+
+/// Applies an event, and carries out what follows.
+fn apply(state: &Arc<State>, event: Event) {
+    // The lock is held while the actions are carried out, so that they keep their order.
+    let mut board = state.groups.board.lock();
+    let actions = board.apply(event, Instant::now());
+    carry_out(state, actions);
+}
+
+/// Returns filter's answer for a member.
+fn ask(state: &Arc<State>, group: &GroupKey, uid: &str) -> Verdict {
+    let mut board = state.groups.board.lock();
+    let (verdict, actions) = board.ask(group, uid, Instant::now());
+    carry_out(state, actions);
+    verdict
+}
+
+fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
+    for action in actions {
+        match action {
+            Action::Plan {
+                group,
+                number,
+                members,
+                ..
+            } => {
+                tokio::spawn(plan(Arc::clone(state), group, number, members));
+            }
+            Action::Hold { group, places } => hold(state, &group, &places),
+            Action::Free { group, uids } => {
+                let names = state.groups.follower.lock().names(&uids);
+                let names = names.iter().map(|name| &**name);
+                state.store.end_holds(&group.namespace, names);
+                state.follow_flights(&state.store.snapshot());
+            }
+            Action::Wake { group, uids } => wake(state, &group, &uids),
+            Action::Proceed { uid, step } => signal(state, &uid, Signal::Proceed(step)),
+            Action::Fail { uid, why } => signal(state, &uid, Signal::Fail(why)),
+        }
+    }
+}
+
+fn signal(state: &State, uid: &str, signal: Signal) {
+    let binds = state.groups.binds.lock();
+    // The bind is gone if kube-scheduler does not wait for it any more.
+    _ = binds.get(uid).map(|bind| bind.send(signal));
+}
+
+/// Plans a group, and applies the result.
+async fn plan(state: Arc<State>, group: GroupKey, number: u64, members: Vec<Arc<str>>) {
+    let begun = Instant::now();
+    let outcome = solve::solve(&state, &group, &members).await;
+    let event = match outcome {
+        Ok(solved) => {
+            state.metrics.group_plan("planned", begun.elapsed());
+            let mut rounds = state.groups.rounds.lock();
+            rounds.insert(group.clone(), solved.rounds);
+            Event::Planned {
+                group,
+                number,
+                places: solved.places,
+            }
+        }
+        Err(no_room) => {
+            state.metrics.group_plan("no_room", begun.elapsed());
+            tracing::debug!(%group, placed = no_room.placed, why = no_room.why, "no room");
+            Event::NoRoom {
+                group,
+                number,
+                placed: no_room.placed,
+                why: no_room.why,
+            }
+        }
+    };
+    apply(&state, event);
+}
+
+/// Counts the members as on their nodes, here and at the providers that count pods.
+fn hold(state: &State, group: &GroupKey, places: &Places) {
+    let snapshot = state.store.snapshot();
+    let follower = state.groups.follower.lock();
+    let held = places.iter().filter_map(|(uid, node)| {
+        let name = follower.name(uid)?;
+        let pod = snapshot.pod(&group.namespace, &name)?;
+        let round = state.groups.round(group, uid);
+        let counting = round.iter().flat_map(|round| round.counting_providers());
+        let counted_by = counting.cloned().collect();
+        (*pod.uid == **uid).then(|| ((**pod).clone(), Arc::clone(node), counted_by))
+    });
+    state.store.begin_holds(Instant::now(), held.collect());
+    drop(follower);
+    state.follow_flights(&state.store.snapshot());
+}
+
+/// Makes kube-scheduler try members again.
+fn wake(state: &State, group: &GroupKey, uids: &[Arc<str>]) {
+    let Some(client) = &state.client else { return };
+    let follower = state.groups.follower.lock();
+    for uid in uids {
+        let Some(name) = follower.name(uid) else {
+            continue;
+        };
+        let (client, uid) = (client.clone(), Arc::clone(uid));
+        let namespace = Arc::clone(&group.namespace);
+        tokio::spawn(async move {
+            let woken = tautline_pod_requeue::wake(&client, &namespace, &name, &uid, "group");
+            if let Err(error) = woken.await {
+                tracing::warn!(%namespace, pod = %name, %error, "pod not woken");
+            }
+        });
+    }
+}
