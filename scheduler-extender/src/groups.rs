@@ -20,10 +20,10 @@ use tautline_core::group::{
     board::{Action, Board, Event, Phase, Places, Verdict},
 };
 use tautline_provider_client::PlanningRound;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::{sync::mpsc::UnboundedSender, time::timeout};
 
 pub(crate) use self::{answer::member_plan, bind::GroupBind, follow::follow};
-use self::{bind::Signal, follow::Follower};
+use self::{bind::Signal, follow::Follower, solve::NoRoom};
 use crate::state::State;
 
 /// The groups of pods that are placed together.
@@ -46,6 +46,9 @@ const PHASES: [(Phase, &str); 7] = [
     (Phase::Writing, "writing"),
     (Phase::Bound, "bound"),
 ];
+
+/// The longest time of a joint plan: other groups wait for it.
+const PLAN_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Rounds = HashMap<Arc<str>, Arc<PlanningRound>>;
 
@@ -142,7 +145,13 @@ fn signal(state: &State, uid: &str, signal: Signal) {
 /// Plans a group, and applies the result.
 async fn plan(state: Arc<State>, group: GroupKey, number: u64, members: Vec<Arc<str>>) {
     let begun = Instant::now();
-    let outcome = solve::solve(&state, &group, &members).await;
+    let solved = timeout(PLAN_TIMEOUT, solve::solve(&state, &group, &members)).await;
+    let outcome = solved.unwrap_or_else(|_| {
+        Err(NoRoom {
+            placed: 0,
+            why: format!("the providers did not answer within {PLAN_TIMEOUT:?}"),
+        })
+    });
     let event = match outcome {
         Ok(solved) => {
             state.metrics.group_plan("planned", begun.elapsed());

@@ -28,6 +28,7 @@ mod gpu_leaks;
 mod gpu_load;
 mod gpu_restart;
 mod gpu_shared;
+mod groups;
 mod harness;
 mod in_flight;
 mod interop;

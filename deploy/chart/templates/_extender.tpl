@@ -60,8 +60,13 @@ bindVerb: bind
 # A score of 0..10 counts as 0..100 x weight. The default plugins' weights sum
 # to 14, so they add up to at most 1,400; one step here counts 1,500.
 weight: 150
+{{- if include "tautline.bind" . }}
+# A bind waits for the others of its group, for --group-timeout (30s) at most.
+httpTimeout: 35s
+{{- else }}
 # Above the extender's own --deadline of 4s.
 httpTimeout: 5s
+{{- end }}
 # true ignores every limit while the extender is down.
 ignorable: false
 {{- end }}

@@ -12,6 +12,9 @@
 //! A binding cannot be undone. If the write of one member fails after others are written, nobody is
 //! evicted: the written members stay where they are, and the rest is planned again around them.
 //!
+//! A group is planned only where kube-scheduler has asked about one of its pods since the last plan:
+//! of several replicas of the extender only one plans it.
+//!
 //! Contract of the caller:
 //! - It applies `Seen` before it asks about a pod, and states the minimum with each new member: an
 //!   empty group is dropped after the timeout. It applies no `Seen` that is older than a

@@ -226,7 +226,7 @@ impl Group {
         self.fail_binds("the pod is placed together with its group now", cx);
         if !self.is_complete() || self.need() > Some(MAX_MEMBERS) {
             self.stage = Stage::Idle;
-        } else if matches!(self.stage, Stage::Idle) {
+        } else if matches!(self.stage, Stage::Idle) && self.is_asked_about() {
             let since = self.not_before.map_or(cx.now, |at| at.max(cx.now));
             self.stage = Stage::Queued { since };
         }
@@ -326,15 +326,25 @@ impl Group {
         }
     }
 
-    pub(super) fn ask(&mut self, uid: &str, cx: &Context<'_>) -> Verdict {
-        let verdict = self.verdict(uid);
-        if let Some(state) = self.members.get_mut(uid) {
-            state.refused = !matches!(verdict, Verdict::Alone | Verdict::Place(_));
-            if matches!(self.stage, Stage::NoRoom { at } if at + NO_ROOM_WAIT <= cx.now) {
-                self.stage = Stage::Queued { since: cx.now };
-            }
+    pub(super) fn ask(&mut self, uid: &str, cx: &mut Context<'_>) -> Verdict {
+        let is_refused = !matches!(self.verdict(uid), Verdict::Alone | Verdict::Place(_));
+        let Some(state) = self.members.get_mut(uid) else {
+            return self.verdict(uid);
+        };
+        state.refused = is_refused;
+        if matches!(self.stage, Stage::NoRoom { at } if at + NO_ROOM_WAIT <= cx.now) {
+            self.stage = Stage::Queued { since: cx.now };
         }
-        verdict
+        if is_refused {
+            self.settle(cx);
+        }
+        self.verdict(uid)
+    }
+
+    /// Returns true if kube-scheduler waits for this replica of the extender to plan the group.
+    /// Another replica may have been asked, and plans it then.
+    fn is_asked_about(&self) -> bool {
+        self.members.values().any(|state| state.refused)
     }
 
     fn verdict(&self, uid: &str) -> Verdict {
@@ -348,6 +358,9 @@ impl Group {
         match &self.stage {
             Stage::Held(_) => self.place(uid).cloned().map_or(waiting, Verdict::Place),
             Stage::Idle if self.is_alone() => Verdict::Alone,
+            Stage::Idle if self.is_complete() && self.need() <= Some(MAX_MEMBERS) => {
+                Verdict::Planning
+            }
             Stage::Idle if self.is_complete() => Verdict::NoRoom {
                 placed: 0,
                 of: self.need().unwrap_or_default(),
@@ -377,7 +390,7 @@ impl Group {
     pub(super) fn state(&self) -> Option<GroupState> {
         let (phase, held) = match &self.stage {
             Stage::Idle if self.is_alone() => (Phase::Bound, 0),
-            Stage::Idle if self.is_complete() => (Phase::NoRoom, 0),
+            Stage::Idle if self.need() > Some(MAX_MEMBERS) => (Phase::NoRoom, 0),
             Stage::Idle => (Phase::Waiting, 0),
             Stage::Queued { .. } => (Phase::Queued, 0),
             Stage::Planning { .. } => (Phase::Planning, 0),
