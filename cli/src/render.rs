@@ -139,6 +139,8 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, view: View) -> Stri
                     _ = write!(line, ", costs {} old", micros(age));
                 }
             }
+            // A group's own record has an outcome and no provider.
+            None if rule.outcome == "OK" => {}
             None => line.push_str("; no provider"),
         }
         if rule.outcome != "OK" {

@@ -53,6 +53,9 @@ func TestSchemasJudgeManifests(t *testing.T) {
 		"{targets: [{kind: Pod}], policy: [p]}":                              "'policy'",
 		"{targets: [{kind: Node}], policies: [p]}":                           "'Pod'",
 		"{targets: [{kind: Pod}], policies: [p], evictGroups: 1}":            "boolean",
+		"{targets: [{kind: Pod}], policies: [p], group: {minimum: 2}}":       "",
+		"{targets: [{kind: Pod}], policies: [p], group: {minimum: 1}}":       "2",
+		"{targets: [{kind: Pod, peers: all}], policies: [p], group: {}}":     "'group'",
 		"{policies: [p]}": "'targets'",
 	} {
 		faults := strings.Join(validate("offer.yaml", offer+spec), "\n")

@@ -140,6 +140,14 @@ impl JsonSchema for RuleValue {
     validation = Rule::new(
         "!has(self.spec.evict) || self.spec.evict.all(e, self.spec.targets.exists(t, t.kind == 'Pod' && (has(t.name) ? t.name : 'default') == e))"
     ).message("spec.evict must name targets of the offer whose kind is Pod"),
+    validation = Rule::new(
+        "!has(self.spec.group) || self.spec.targets.exists(t, t.kind == 'Pod' && !has(t.peers))"
+    ).message(
+        "spec.group needs a target of kind Pod without peers, whose pods form groups; add one with a labelSelector"
+    ),
+    validation = Rule::new(
+        "has(self.spec.group) || !self.spec.targets.exists(t, has(t.peers))"
+    ).message("a target has peers: group, and the offer has no group; add spec.group"),
     doc = "Selects workloads and applies policies to them; becomes one ConstraintPolicyBinding for each tuple of selected objects.",
     printcolumn(name = "Grace", type_ = "string", json_path = ".spec.grace"),
     printcolumn(name = "Count", type_ = "integer", json_path = ".status.bindingCount"),
@@ -192,6 +200,9 @@ pub struct ConstraintPolicyOfferSpec {
     #[x_kube(validation = Rule::new(
         "self.all(a, self.exists_one(b, (has(a.name) ? a.name : 'default') == (has(b.name) ? b.name : 'default')))"
     ).message("target names must be unique; a target without a name is called default"))]
+    #[x_kube(validation = Rule::new(
+        "self.filter(t, has(t.peers)).size() <= 1"
+    ).message("only one target may have peers, and it has all pods of the group; remove the others"))]
     pub targets: Vec<OfferTarget>,
     /// Names of policies in the offer's namespace.
     #[serde(default)]
@@ -227,6 +238,7 @@ pub struct ConstraintPolicyOfferSpec {
     /// The pods of the first target of kind Pod form groups, each of which is placed together or
     /// not at all (default: pods are placed one by one). A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "OfferGroup")]
     pub group: Option<OfferGroup>,
     /// The effect of a rule without a working provider on placement: Ignore or Reject. The
     /// default is the extender's flag; if that is unset, Reject for a rule with a limit and Ignore
@@ -261,12 +273,11 @@ pub struct OfferGroup {
     /// The number of pods that must be placed together (default: the number that their controller
     /// states, for example the parallelism of a Job).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 2, max = 512))]
+    #[schemars(range(min = 2, max = 512), extend("format" = "int32"))]
     pub minimum: Option<u32>,
 }
 
-/// The objects that a target selects by their relation to a pod: Group, the other pods of the pod's
-/// own group.
+/// The objects that a target selects by their relation to a pod.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TargetPeers {
@@ -290,6 +301,12 @@ fn duration_schema(_: &mut SchemaGenerator) -> Schema {
 /// A target: the role of a kind of object in the constraint, and a selector.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.peers) || self.kind == 'Pod'").message(
+    "peers are pods of a group; write kind: Pod"
+))]
+#[x_kube(validation = Rule::new("!has(self.peers) || !has(self.labelSelector)").message(
+    "peers: group selects the pods of the group; remove labelSelector"
+))]
 pub struct OfferTarget {
     /// The target's role in the constraint, for example "source" (default: default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,6 +333,7 @@ pub struct OfferTarget {
     /// The value group, instead of a selector: the target selects the other pods of a pod's own
     /// group. The offer needs `group`. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "TargetPeers")]
     pub peers: Option<TargetPeers>,
 }
 

@@ -7,5 +7,5 @@ mod offer;
 mod rules;
 
 pub use event::EventSummary;
-pub use offer::{Enforcement, eviction_wait, evicts, next_eviction, reference, selector};
+pub use offer::{Enforcement, eviction_wait, evicts, group, next_eviction, reference, selector};
 pub use rules::{RuleRow, rule_rows};

@@ -7,6 +7,7 @@ mod duplicates;
 mod encoding;
 mod fields;
 mod generated_names;
+mod groups;
 mod kinds;
 mod label_keys;
 mod nulls;

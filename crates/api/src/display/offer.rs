@@ -1,9 +1,10 @@
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::core::Selector;
 
 use super::age;
 use crate::constraint::{
-    Compliance, ConstraintPolicyBinding, ConstraintPolicyOffer, Reference, ViolationPolicy,
+    Compliance, ConstraintPolicyBinding, ConstraintPolicyOffer, OfferTarget, Reference,
+    TargetPeers, ViolationPolicy,
 };
 
 /// The enforcement of an offer, with defaults filled in.
@@ -88,9 +89,25 @@ pub fn reference(target: &Reference, own: &str) -> String {
     format!("{text}/{}", target.name)
 }
 
+/// Returns the rule by which an offer's pods form groups: "8 pods with one value of label shard".
+pub fn group(offer: &ConstraintPolicyOffer) -> Option<String> {
+    let rule = offer.spec.group.as_ref()?;
+    Some(match (&rule.by, rule.minimum) {
+        (Some(by), Some(minimum)) => format!("{minimum} pods with one value of label {by}"),
+        (Some(by), None) => {
+            format!("pods with one value of label {by}, as many as their controller states")
+        }
+        (None, Some(minimum)) => format!("{minimum} pods of one controller"),
+        (None, None) => "pods of one controller, as many as it states".to_owned(),
+    })
+}
+
 /// Returns a target's selector as kubectl writes it.
-pub fn selector(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else {
+pub fn selector(target: &OfferTarget) -> String {
+    if target.peers == Some(TargetPeers::Group) {
+        return "the other pods of the group".into();
+    }
+    let Some(selector) = &target.label_selector else {
         return "none, so every object of its kind".into();
     };
     match Selector::try_from(selector.clone()) {
@@ -153,6 +170,30 @@ mod tests {
             text("Evict", both).unwrap(),
             "client, server; pods that end together as a whole"
         );
+    }
+
+    #[test]
+    fn group_is_one_line() {
+        let text = |rule| group(&offer("Ignore", json!({ "group": rule })));
+        assert_eq!(group(&offer("Ignore", json!({}))), None);
+        let by_label = json!({"by": "shard", "minimum": 8});
+        let expected = "8 pods with one value of label shard";
+        assert_eq!(text(by_label).unwrap(), expected);
+        let expected = "pods with one value of label shard, as many as their controller states";
+        assert_eq!(text(json!({"by": "shard"})).unwrap(), expected);
+        let expected = "4 pods of one controller";
+        assert_eq!(text(json!({"minimum": 4})).unwrap(), expected);
+        let expected = "pods of one controller, as many as it states";
+        assert_eq!(text(json!({})).unwrap(), expected);
+    }
+
+    #[test]
+    fn selector_of_peers_is_the_group() {
+        let text = |target| selector(&serde_json::from_value(target).unwrap());
+        let peers = json!({"kind": "Pod", "peers": "group"});
+        assert_eq!(text(peers), "the other pods of the group");
+        let all = json!({"kind": "Pod"});
+        assert_eq!(text(all), "none, so every object of its kind");
     }
 
     #[test]

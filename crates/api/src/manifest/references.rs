@@ -7,23 +7,24 @@ use tautline_core::{
     selector::Labels,
 };
 
-use super::{Finding, Item, Workload, path::FieldPath};
+use super::{Finding, Item, Workload, groups::Groups, path::FieldPath};
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, Metadata, constraint::PolicyRule, convert};
 
 const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
                            the namespace; write one, or {} if you mean all";
 
-/// Finds policies and offers without effect, repeated rules, and DaemonSets that an offer selects
-/// but that have no pods. `W` is the location of an object.
+/// Finds policies and offers without effect, repeated rules, groups that are never complete, and
+/// DaemonSets that an offer selects but that have no pods. `W` is the location of an object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
-    let known = Known::of(objects.iter().map(|(_, item)| item));
+    let items = objects.iter().map(|(_, item)| item);
+    let (known, groups) = (Known::of(items.clone()), Groups::of(items));
     let mut findings = Vec::new();
     for (place, item) in objects {
         let (object, wrong) = match item {
             Item::Policy(policy) => (named("ConstraintPolicy", &policy.metadata), rules(policy)),
             Item::Offer(offer) => (
                 named("ConstraintPolicyOffer", &offer.metadata),
-                known.offer(offer),
+                [known.offer(offer), groups.offer(offer)].concat(),
             ),
             Item::Workload(workload) => (workload.to_string(), known.workload(workload)),
             _ => continue,
@@ -168,6 +169,9 @@ impl<'a> Known<'a> {
         let converted = convert::offer(offer).map(|o| o.targets);
         for (i, target) in converted.unwrap_or_default().iter().enumerate() {
             let written = offer.spec.targets.get(i);
+            if written.is_some_and(|t| t.peers.is_some()) {
+                continue;
+            }
             let what = if written.is_some_and(|t| t.label_selector.is_none()) {
                 Some(NO_SELECTOR.to_owned())
             } else {

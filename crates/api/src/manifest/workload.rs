@@ -219,14 +219,25 @@ impl Workload {
 
     /// Returns the labels of the pods of each template.
     pub(super) fn labels(&self) -> impl Iterator<Item = Labels> {
-        let sets = self.sets.iter();
-        sets.map(|set| {
-            let of_template = set.template.metadata.as_ref();
-            let labels = of_template.and_then(|m| m.labels.clone());
-            let mut labels = labels.unwrap_or_default();
-            labels.extend(set.identity(self.namespace(), &self.name, 0).labels);
-            convert::labels(Some(&labels))
-        })
+        self.sets.iter().map(|set| self.labels_of(set))
+    }
+
+    /// Returns the labels and the number of the pods of each template that has some.
+    pub(super) fn running(&self) -> impl Iterator<Item = (Labels, usize)> {
+        let is_idle = self.is_over || self.idle.is_some();
+        let sets = self
+            .sets
+            .iter()
+            .filter(move |set| !is_idle && set.len() > 0);
+        sets.map(|set| (self.labels_of(set), set.len()))
+    }
+
+    fn labels_of(&self, set: &PodSet) -> Labels {
+        let of_template = set.template.metadata.as_ref();
+        let labels = of_template.and_then(|m| m.labels.clone());
+        let mut labels = labels.unwrap_or_default();
+        labels.extend(set.identity(self.namespace(), &self.name, 0).labels);
+        convert::labels(Some(&labels))
     }
 }
 
