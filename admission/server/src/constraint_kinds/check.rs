@@ -86,6 +86,7 @@ fn offer(
     in_namespace(&mut offer.metadata, namespace);
     let converted = convert::offer(&offer)?;
     let mut warnings = warnings::offer(&converted, snapshot, trusted);
+    warnings.extend(warnings::groups(&converted, snapshot));
     warnings.extend(warnings::targets(&offer.spec.targets));
     warnings.extend(warnings::evictions(&offer.spec));
     Ok(warnings)
@@ -191,6 +192,20 @@ mod tests {
                 json!({"targets": [{"name": "a", "kind": "Pod"}], "evict": ["b"]}),
             ),
             (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"kind": "Pod", "peers": "group"}]}),
+            ),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": all, "group": {"minimum": 1}}),
+            ),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"kind": "Pod", "name": "a", "labelSelector": {}},
+                                   {"kind": "Pod", "labelSelector": {}, "peers": "group"}],
+                       "group": {}}),
+            ),
+            (
                 "ConstraintPolicyBinding",
                 json!({"offer": "", "targets": {}}),
             ),
@@ -271,6 +286,60 @@ mod tests {
         assert!(all.iter().all(|v| v.kind == ResponseKind::Allow), "{all:?}");
         let messages: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
         insta::assert_snapshot!("warnings", messages.join("\n\n"));
+    }
+
+    #[test]
+    fn groups_get_warnings() {
+        let mut index = Index::default();
+        let target = json!({"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}});
+        let peers = json!({"name": "peers", "kind": "Pod", "peers": "group"});
+        let offer = |group: Value| json!({"policies": ["near"], "group": group, "targets": [target.clone(), peers.clone()]});
+        let rule = Rule {
+            name: "latency".into(),
+            ..Rule::default()
+        };
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule],
+        }));
+        index.apply(Object::Service(Service {
+            namespace: "tautline-system".into(),
+            name: "prober".into(),
+            rules: vec!["latency".into()],
+            ..Service::default()
+        }));
+        let mut pod = |name: &str, labels: Value| {
+            let annotations = json!({"kueue.x-k8s.io/pod-group-total-count": "2"});
+            let pod = json!({"metadata": {"name": name, "namespace": "shop", "labels": labels,
+                                          "annotations": annotations}, "spec": {"containers": []}});
+            let pod = serde_json::from_value(pod).unwrap();
+            index.apply(Object::Pod(convert::pod(&pod)));
+        };
+        pod("a", json!({"app": "web", "shard": "x"}));
+        pod("b", json!({"app": "web", "shard": "x"}));
+        let of = |group: Value, snapshot: &Snapshot| {
+            validated("ConstraintPolicyOffer", offer(group), snapshot).warnings
+        };
+        let good = of(json!({"by": "shard", "minimum": 2}), &index.snapshot());
+        assert_eq!(good, [""; 0]);
+        let small = of(json!({"by": "shard", "minimum": 8}), &index.snapshot());
+        let expected = "spec.group.minimum: is 8, and the group of pod a has 2 by its annotation, so \
+                        it is never complete; write 2";
+        assert_eq!(small, [expected]);
+        let half = of(json!({"by": "zone"}), &index.snapshot());
+        let expected = "spec.group.by: 2 of 2 pods of the target, such as a, lack label zone and are \
+                        refused (group/NoLabel); add it";
+        assert_eq!(half, [expected]);
+        let other = json!({"metadata": {"name": "other", "namespace": "shop"},
+                           "apiVersion": "constraint.ciena.com/v1alpha1",
+                           "kind": "ConstraintPolicyOffer", "spec": offer(json!({}))});
+        let other = serde_json::from_value(other).unwrap();
+        index.apply(Object::Offer(convert::offer(&other).unwrap()));
+        let shared = of(json!({}), &index.snapshot());
+        let expected = "spec.group: ConstraintPolicyOffer other makes groups of pod a too, and other \
+                        alone counts; let one offer with group select it";
+        assert_eq!(shared, [expected]);
     }
 
     #[test]

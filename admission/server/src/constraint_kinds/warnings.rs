@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use tautline_api::constraint::{ConstraintPolicyOfferSpec, OfferTarget, ViolationPolicy};
 use tautline_core::{
     Snapshot,
-    model::{Offer, Policy, Prefer, Rule, TargetKind},
+    group::{Membership, stated_size},
+    model::{Offer, Pod, Policy, Prefer, Rule, TargetKind},
     providers,
     trust::TrustedNamespaces,
 };
@@ -82,8 +83,13 @@ pub(crate) fn offer(
     }
     for (i, target) in offer.targets.iter().enumerate() {
         let at = format!("spec.targets[{i}] ({})", target.name);
+        // Peers are the pods of another target.
+        let are_peers = offer
+            .group
+            .as_ref()
+            .is_some_and(|group| group.peers == Some(i));
         let is_listed = matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
-        if is_listed && !snapshot.selects_any(namespace, target) {
+        if is_listed && !are_peers && !snapshot.selects_any(namespace, target) {
             warnings.push(format!("{at}: selects nothing in {namespace} now"));
         }
         if target.api_version.is_empty()
@@ -95,10 +101,67 @@ pub(crate) fn offer(
     warnings
 }
 
+/// Warns about pods that the offer's groups leave out, and about a minimum that no group reaches. It
+/// examines all pods.
+pub(crate) fn groups(offer: &Offer, snapshot: &Snapshot) -> Vec<String> {
+    let Some(rule) = &offer.group else {
+        return Vec::new();
+    };
+    let namespace = &*offer.namespace;
+    let membership = |of: &Offer, pod: &Pod| Membership::by(of, &pod.labels, pod.owner);
+    let pods = snapshot.pods().filter(|pod| {
+        *pod.namespace == *namespace && !pod.finished && membership(offer, pod).is_some()
+    });
+    let pods: Vec<&Pod> = pods.map(AsRef::as_ref).collect();
+    let mut warnings = Vec::new();
+    let lacks = |pod: &&&Pod| {
+        rule.by
+            .as_ref()
+            .is_some_and(|by| pod.labels.get(by).is_none())
+    };
+    let lacking = pods.iter().filter(lacks).count();
+    if let (Some(by), Some(first)) = (&rule.by, pods.iter().find(lacks)) {
+        warnings.push(format!(
+            "spec.group.by: {lacking} of {} pods of the target, such as {}, lack label {by} and are \
+             refused (group/NoLabel); add it",
+            pods.len(),
+            first.name
+        ));
+    }
+    let stated = pods
+        .iter()
+        .filter_map(|pod| Some((&pod.name, stated_size(pod)?)));
+    let small = stated.filter_map(|(pod, size)| Some((pod, size, rule.minimum?)));
+    let mut small = small.filter(|(_, size, minimum)| size < minimum);
+    if let Some((pod, size, minimum)) = small.next() {
+        warnings.push(format!(
+            "spec.group.minimum: is {minimum}, and the group of pod {pod} has {size} by its \
+             annotation, so it is never complete; write {size}"
+        ));
+    }
+    let others = snapshot
+        .offers_in(namespace)
+        .iter()
+        .map(|entry| &entry.offer);
+    let mut others = others.filter(|other| other.name != offer.name);
+    let shared = others.find_map(|other| {
+        let mut pods = pods.iter().filter(|pod| membership(other, pod).is_some());
+        Some((&other.name, &pods.next()?.name))
+    });
+    if let Some((other, pod)) = shared {
+        let first = other.min(&offer.name);
+        warnings.push(format!(
+            "spec.group: ConstraintPolicyOffer {other} makes groups of pod {pod} too, and {first} \
+             alone counts; let one offer with group select it"
+        ));
+    }
+    warnings
+}
+
 /// Warns about targets that may select more than their author intends.
 pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
     let all = targets.iter().enumerate();
-    let all = all.filter(|(_, target)| target.label_selector.is_none());
+    let all = all.filter(|(_, t)| t.label_selector.is_none() && t.peers.is_none());
     all.map(|(i, target)| {
         let (name, kind) = (target.name.as_deref().unwrap_or("default"), target.kind);
         format!(
