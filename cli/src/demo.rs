@@ -1,6 +1,8 @@
 //! Implements `tautline demo`, which schedules the pods of a bundled example step by step, without
 //! a cluster.
 
+mod group;
+
 use std::{io::BufRead, sync::Arc};
 
 use anyhow::{Context, Result};
@@ -54,7 +56,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let names = (TITLE.to_owned(), format!(" -f {TITLE}"));
         run_console(&local, &LocalConsole::new(&local, &items, names)?).await
     } else {
-        run_steps(&local, None).await
+        async {
+            run_steps(&local, None).await?;
+            group::show().await
+        }
+        .await
     };
     local.stop().await;
     result

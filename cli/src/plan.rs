@@ -5,6 +5,7 @@ mod additions;
 mod changes;
 mod cluster;
 mod document;
+mod groups;
 mod summary;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -222,6 +223,7 @@ fn text(args: &Args, placements: &[Placement], plan: &Plan<'_>) -> String {
     if plan.summary.nodes > 0 {
         parts.extend(placements.iter().map(|p| render::placement(p, view)));
     }
+    parts.extend(groups::text(placements, view));
     parts.extend(summary::text(placements, view));
     if let (Some(changes), Some(file)) = (&plan.changes, &args.compare) {
         parts.push(changes.text(&file.display().to_string()));

@@ -62,8 +62,8 @@ pub struct Config {
     pub explain_bytes: usize,
     /// True to serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
-    /// The longest time for which the places of a group are held until all of its pods are bound;
-    /// with `bind`, the longest time for which a member's bind waits for the others.
+    /// The longest time for which the places of a group are held until all of its pods are bound.
+    /// With `bind`, a member's bind waits as long for the binds of the other members.
     pub group_timeout: Duration,
     /// True to count pods between filter's answer and the watch. False if the caller of filter
     /// writes its placements into the same store.

@@ -19,6 +19,7 @@ pub use self::{
     summary::Summary,
     what_if::RecordedAnswers,
 };
+pub use crate::groups::RULE as GROUP_RULE;
 use crate::{plans::PodPlan, shares::Shares};
 
 /// The maximum number of rounds that are shown of one pod.

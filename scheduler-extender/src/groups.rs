@@ -22,6 +22,7 @@ use tautline_core::group::{
 use tautline_provider_client::PlanningRound;
 use tokio::{sync::mpsc::UnboundedSender, time::timeout};
 
+pub use self::answer::RULE;
 pub(crate) use self::{answer::member_plan, bind::GroupBind, follow::follow};
 use self::{bind::Signal, follow::Follower, solve::NoRoom};
 use crate::state::State;

@@ -21,8 +21,9 @@ use tautline_traces::Span;
 use super::{apply, ask, follow};
 use crate::{plans::PodPlan, state::State};
 
-/// The name of the rule by which records and reasons show the decision on a group.
-const RULE: &str = "group";
+/// The name of the rule by which records and reasons show the decision on a group. The rule's request
+/// in a record is the group's name.
+pub const RULE: &str = "group";
 
 /// Returns the plan of a pod that is placed together with others; `None` for a pod that is placed
 /// alone.
@@ -37,7 +38,13 @@ pub(crate) fn member_plan(
     let decision = match membership {
         Membership::Unnamed(offer, label) => {
             let why = format!("the pod has no label {label}, which names its group: add it");
-            Decision::refused(&offer, "NoLabel", why)
+            Decision {
+                offer,
+                group: Arc::default(),
+                place: None,
+                code: "NoLabel",
+                why,
+            }
         }
         Membership::Member(group, rule) => {
             follow::catch_up(state);
@@ -53,6 +60,8 @@ pub(crate) fn member_plan(
 
 struct Decision {
     offer: Arc<str>,
+    /// The group's name.
+    group: Arc<str>,
     /// The position and the round of the pod's place.
     place: Option<(usize, Arc<PlanningRound>)>,
     code: &'static str,
@@ -65,7 +74,7 @@ fn decide(
     question: &PlanningQuestion,
     verdict: Verdict,
 ) -> Option<Decision> {
-    let refused = |code, why| Some(Decision::refused(&group.offer, code, why));
+    let refused = |code, why| Some(Decision::refused(group, code, why));
     match verdict {
         Verdict::Alone => None,
         Verdict::Waiting { exist, minimum } => {
@@ -107,6 +116,7 @@ fn decide(
             let why = format!("{} has its place on {node}", question.subject.name);
             Some(Decision {
                 offer: Arc::clone(&group.offer),
+                group: Arc::clone(&group.name),
                 place: Some(place),
                 code: "Elsewhere",
                 why,
@@ -116,9 +126,10 @@ fn decide(
 }
 
 impl Decision {
-    fn refused(offer: &Arc<str>, code: &'static str, why: String) -> Self {
+    fn refused(group: &GroupKey, code: &'static str, why: String) -> Self {
         Self {
-            offer: Arc::clone(offer),
+            offer: Arc::clone(&group.offer),
+            group: Arc::clone(&group.name),
             place: None,
             code,
             why,
@@ -187,6 +198,7 @@ impl Decision {
             offer: Arc::clone(&self.offer),
             rule: Rule {
                 name: RULE.into(),
+                request: self.group.to_string(),
                 weight: 1,
                 ..Rule::default()
             },

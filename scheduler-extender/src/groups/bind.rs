@@ -1,4 +1,4 @@
-//! The barrier of a group's binds: a member's bind waits until the others have come.
+//! The barrier of a group: a member's bind waits until the binds of all members have come.
 
 use std::{sync::Arc, time::Instant};
 

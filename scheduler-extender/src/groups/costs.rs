@@ -19,8 +19,8 @@ use crate::state::State;
 
 /// The maximum number of pods that one question supposes on nodes.
 const MAX_SUPPOSED: usize = 4096;
-/// The maximum number of concurrent questions.
-const CONCURRENT: usize = 32;
+/// The maximum number of concurrent questions to a provider.
+const CONCURRENT_QUESTIONS: usize = 32;
 
 /// Members that all rules treat alike.
 pub(super) struct Shape {
@@ -29,7 +29,7 @@ pub(super) struct Shape {
     /// The first of the members, which stands for all.
     pub pod: Arc<Pod>,
     pub constraints: Vec<PodConstraints>,
-    /// The costs on the nodes that Kubernetes' own rules admit, whatever the places of the others.
+    /// The costs of the nodes that Kubernetes' own rules admit, without the other members.
     pub alone: PlanningRound,
 }
 
@@ -159,7 +159,7 @@ impl Costs<'_> {
     ) -> Option<Matrix> {
         let names: Vec<Arc<str>> = nodes.iter().map(Into::into).collect();
         let mut rows = Vec::with_capacity(names.len());
-        for part in names.chunks(CONCURRENT) {
+        for part in names.chunks(CONCURRENT_QUESTIONS) {
             let asked = part.iter().map(|node| self.near((of, other), node, nodes));
             rows.extend(join_all(asked).await);
         }
@@ -252,7 +252,7 @@ impl Costs<'_> {
     pub async fn check(&self, members: &[Arc<Pod>], places: &[Arc<str>]) -> Vec<PlanningRound> {
         let mut rounds = Vec::with_capacity(members.len());
         let all: Vec<usize> = (0..members.len()).collect();
-        for part in all.chunks(CONCURRENT) {
+        for part in all.chunks(CONCURRENT_QUESTIONS) {
             let checks = part.iter().map(|i| self.check_one(members, places, *i));
             rounds.extend(join_all(checks).await);
         }

@@ -56,7 +56,7 @@ impl Follower {
         uids.iter().filter_map(|uid| self.name(uid)).collect()
     }
 
-    /// Reads what has changed since the last call; returns the events of it.
+    /// Returns the events of all pods that have changed since the last call.
     fn catch_up(&mut self, state: &State) -> Vec<Event> {
         let versions = *state.store.changes().borrow();
         let snapshot = state.store.snapshot();
@@ -146,7 +146,7 @@ impl Follower {
         events.push(Event::Gone { group, uid });
     }
 
-    /// The number of pods that must be placed together, as far as it is known.
+    /// Returns the number of pods that must be placed together; `None` if nothing states it yet.
     fn minimum(&self, state: &State, group: &GroupKey, rule: &GroupRule, pod: &Pod) -> Option<u32> {
         let known = self.groups.get(group)?;
         let stated = || group::stated_size(pod).or(known.stated);

@@ -31,7 +31,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 const MAX_STEPS: usize = 2_000_000;
 /// The least and the greatest number of candidates at a time.
 const CANDIDATES: std::ops::RangeInclusive<usize> = 48..=512;
-/// The number of times that a plan is made again after a provider refused a place of it.
+/// The maximum number of plans that are made again because a provider refused one of the places.
 const MAX_CORRECTIONS: usize = 3;
 /// The number of pods of the group whose text says why they have no node.
 const MAX_CAUSES: usize = 3;
@@ -287,7 +287,7 @@ impl Search<'_> {
         }
     }
 
-    /// The result if no node is usable for a shape, whatever the places of the others.
+    /// Returns the result if a member of this shape has no usable node even alone.
     fn refused(&self, shape: &Shape) -> NoRoom {
         let reasons = shape
             .alone

@@ -74,6 +74,8 @@ pub struct Board {
     queued: BTreeSet<GroupKey>,
     running: Option<Running>,
     last_number: u64,
+    /// The number of each namespace's last plan: namespaces take turns.
+    last_of_namespace: BTreeMap<Arc<str>, u64>,
 }
 
 impl Board {
@@ -87,6 +89,7 @@ impl Board {
             queued: BTreeSet::new(),
             running: None,
             last_number: 0,
+            last_of_namespace: BTreeMap::new(),
         }
     }
 
@@ -215,10 +218,14 @@ impl Board {
                 self.groups.remove(&key);
             }
         }
+        let groups = &self.groups;
+        let has_group = |namespace: &Arc<str>| groups.keys().any(|key| key.namespace == *namespace);
+        self.last_of_namespace
+            .retain(|namespace, _| has_group(namespace));
     }
 
-    /// Starts the next plan, if none runs. The highest priority comes first, then the longest wait.
-    /// A group that waited in the queue for the timeout comes before all others, so that groups
+    /// Starts the next plan, if none runs. The highest priority comes first; among equal ones
+    /// namespaces take turns, and the longest wait comes first. A group that waited in the queue for the timeout comes before all others, so that groups
     /// without room that are planned again and again keep no other from its turn.
     fn start_plan(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.running.is_some() {
@@ -229,13 +236,23 @@ impl Board {
             let since = group.ready_since().filter(|since| *since <= now)?;
             let overdue = since + self.timeout <= now;
             let priority = if overdue { i32::MAX } else { group.priority() };
-            Some((!overdue, Reverse(priority), since, key.clone()))
+            let turn = self.last_of_namespace.get(&key.namespace);
+            Some((!overdue, Reverse(priority), turn, since, key))
         };
-        let Some((.., key)) = self.queued.iter().filter_map(rank).min() else {
+        let Some(key) = self
+            .queued
+            .iter()
+            .filter_map(rank)
+            .min()
+            .map(|(.., key)| key)
+        else {
             return;
         };
+        let key = key.clone();
         self.last_number += 1;
         let number = self.last_number;
+        let namespace = Arc::clone(&key.namespace);
+        self.last_of_namespace.insert(namespace, number);
         self.change(&key, now, actions, |g, cx| g.start_plan(number, cx));
         self.running = Some(Running {
             group: key,

@@ -2,7 +2,7 @@
 //! room and the limits between the members all hold.
 //!
 //! The search starts from many nodes. From each it places one member after another, on the node
-//! that leaves the others the most room within the limits of all placed members. If no start leads
+//! that leaves the other members the most room within the limits of all placed members. If no start leads
 //! to a complete plan, it goes back on its choices. The number of steps is bounded.
 
 mod matrix;
@@ -55,8 +55,8 @@ pub struct Member {
 /// and labels that selectors match.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// The normalized cost of a member by its node, whatever the places of the others; `None` if a
-    /// rule refuses the node.
+    /// The normalized cost of a member by its node, without the other members; `None` if a rule
+    /// refuses the node.
     pub alone: Vec<Option<u64>>,
     /// The sum of the weights of the rules in `alone`, relative to [`Matrix::weight`].
     pub weight: u32,
@@ -118,7 +118,7 @@ pub struct Stop {
 pub enum Cause {
     /// The snapshot does not have the node.
     NoNode,
-    /// A rule of the member refuses the node, whatever the places of the others.
+    /// A rule of the member refuses the node, also without the other members.
     OwnRule,
     /// A rule of Kubernetes excludes the node.
     Kubernetes(UnschedulableReason),

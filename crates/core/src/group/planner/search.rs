@@ -119,7 +119,7 @@ impl<'t, 'a> Search<'t, 'a> {
                 if limit.is_none_or(|limit| self.steps > limit) {
                     return None;
                 }
-                // Another member on a used node costs the others nothing, so a placement without
+                // Another member on a used node takes no node from the rest, so a placement without
                 // it fails too.
                 let is_free = before.used[at] > 0 && tables.shapes() == 1 && !tables.is_ordered[0];
                 if !is_free {

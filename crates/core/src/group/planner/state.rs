@@ -20,7 +20,7 @@ pub(super) enum Prefers {
     Room,
 }
 
-/// The places of some members, and for the others the nodes within the limits of all placed ones.
+/// The places of some members, and the nodes of the rest within the limits of all placed members.
 #[derive(Clone)]
 pub(super) struct State {
     /// The node of each member.
@@ -35,8 +35,8 @@ pub(super) struct State {
     share: Vec<u64>,
     /// The nodes of each shape that have a capacity.
     pub open: Vec<Vec<usize>>,
-    /// By shape and node, the number of members that fit there and are within the limits of the
-    /// placed ones; at most the number of members.
+    /// The number of members that fit on each node within the limits of the placed members, by shape
+    /// and node; at most the number of members.
     capacity: Vec<Vec<u32>>,
     /// The sum of each shape's capacities.
     total: Vec<u64>,
@@ -176,7 +176,7 @@ impl State {
             let Some(link) = tables.link(shape, t) else {
                 continue;
             };
-            // The nodes that stay open are few: the others leave before the updates.
+            // The nodes that stay open are few: nodes beyond a limit leave before the updates.
             closed.extend(
                 self.open[t]
                     .extract_if(.., |j| !link.allows(at, *j))
