@@ -231,21 +231,15 @@ impl Board {
         if self.running.is_some() {
             return;
         }
-        let rank = |key: &GroupKey| {
+        let ranked = self.queued.iter().filter_map(|key| {
             let group = self.groups.get(key)?;
             let since = group.ready_since().filter(|since| *since <= now)?;
             let overdue = since + self.timeout <= now;
             let priority = if overdue { i32::MAX } else { group.priority() };
             let turn = self.last_of_namespace.get(&key.namespace);
             Some((!overdue, Reverse(priority), turn, since, key))
-        };
-        let Some(key) = self
-            .queued
-            .iter()
-            .filter_map(rank)
-            .min()
-            .map(|(.., key)| key)
-        else {
+        });
+        let Some((.., key)) = ranked.min() else {
             return;
         };
         let key = key.clone();
