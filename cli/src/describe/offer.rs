@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer,
-    display::{Enforcement, EventSummary, evicts, next_eviction, selector},
+    display::{Enforcement, EventSummary, evicts, group, next_eviction, selector},
 };
 
 use super::conditions;
@@ -59,7 +59,11 @@ impl OfferDescription {
         ] {
             out.push_str(&field(name, &value));
         }
-        for (name, value) in [("Next eviction", next), ("Evicts pods of", evicts(offer))] {
+        for (name, value) in [
+            ("Next eviction", next),
+            ("Evicts pods of", evicts(offer)),
+            ("Group", group(offer)),
+        ] {
             out.push_str(&value.map_or_else(String::new, |value| field(name, &value)));
         }
         out.push_str(&section(
@@ -70,7 +74,7 @@ impl OfferDescription {
                     t.name.clone().unwrap_or_else(|| "default".into())
                 }),
                 ("KIND", &|t| format!("{:?}", t.kind)),
-                ("SELECTOR", &|t| selector(t.label_selector.as_ref())),
+                ("SELECTOR", &|t| selector(t)),
             ],
         ));
         out.push_str(&self.policies());
@@ -107,6 +111,8 @@ impl OfferDescription {
 
 #[cfg(test)]
 mod tests {
+    use tautline_api::constraint::OfferGroup;
+
     use super::*;
     use crate::tests::fixtures;
 
@@ -126,6 +132,18 @@ mod tests {
     #[test]
     fn offer_description_shows_all_fields() {
         insta::assert_snapshot!("describe_offer", described(0).text(fixtures::now()));
+    }
+
+    #[test]
+    fn offer_description_shows_the_group() {
+        let mut described = described(1);
+        described.offer.spec.group = Some(OfferGroup {
+            by: Some("shard".into()),
+            minimum: Some(8),
+        });
+        let text = described.text(fixtures::now());
+        let expected = field("Group", "8 pods with one value of label shard");
+        assert!(text.contains(&expected), "{text}");
     }
 
     #[test]

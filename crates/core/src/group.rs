@@ -118,7 +118,7 @@ impl Membership {
 
     /// Returns the group that an offer makes a pod with these labels and this owner a member of;
     /// `None` if the offer has no group rule, or does not select the pod by the rule's target.
-    fn by(offer: &Offer, labels: &Labels, owner: u64) -> Option<Self> {
+    pub fn by(offer: &Offer, labels: &Labels, owner: u64) -> Option<Self> {
         let rule = offer.group.as_ref()?;
         if !offer.targets.get(rule.of)?.selector.matches(labels) {
             return None;

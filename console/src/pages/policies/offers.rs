@@ -10,7 +10,7 @@ use serde::Serialize;
 use tautline_api::{
     ConstraintPolicyOffer,
     constraint::{LastEviction, TargetKind},
-    display::{Enforcement, age, selector},
+    display::{Enforcement, age, group, selector},
 };
 use tautline_core::{
     binding::is_countable,
@@ -43,6 +43,9 @@ struct Row {
     name: String,
     problems: Vec<String>,
     targets: Vec<Target>,
+    /// The rule by which pods form groups; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     rules: Vec<Rule>,
     violation_policy: String,
     period: String,
@@ -57,8 +60,8 @@ struct Target {
     name: String,
     kind: String,
     selector: String,
-    /// The number of objects that the target selects now, without finished pods; absent if the
-    /// console does not watch the kind.
+    /// The number of objects that the target selects now, without finished pods; absent for peers,
+    /// and if the console does not watch the kind.
     selected: Option<usize>,
 }
 
@@ -101,9 +104,11 @@ fn problems(
     let Some(entry) = entry else {
         return all.iter().map(|text| clean(text)).collect();
     };
-    for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
-        // A target of another kind may select objects that the console does not watch.
-        let is_pod = target.kind == model::TargetKind::Pod;
+    let peers = entry.offer.group.as_ref().and_then(|group| group.peers);
+    for (i, (target, members)) in entry.offer.targets.iter().zip(&entry.members).enumerate() {
+        // A target of another kind may select objects that the console does not watch. Peers are
+        // the pods of another target.
+        let is_pod = target.kind == model::TargetKind::Pod && peers != Some(i);
         if is_pod && !members.values().any(is_countable) {
             all.push(format!("target {} selects nothing", target.name));
         }
@@ -155,11 +160,12 @@ fn row(
             let selected = members.get(i);
             selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count())
         };
-        let is_watched = matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
+        let is_watched =
+            target.peers.is_none() && matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
         Target {
             name: clean(target.name.as_deref().unwrap_or("default")),
             kind: format!("{:?}", target.kind),
-            selector: clean(&selector(target.label_selector.as_ref())),
+            selector: clean(&selector(target)),
             selected: is_watched.then(count),
         }
     });
@@ -178,6 +184,7 @@ fn row(
         name: offer.name_any(),
         problems: problems.to_vec(),
         targets: targets.collect(),
+        group: group(offer).map(|text| clean(&text)),
         rules: rules.collect(),
         violation_policy: terms.violation_policy,
         period: clean(&terms.period),
@@ -225,6 +232,7 @@ fn card(row: &Row, now: Timestamp) -> Markup {
                         ": " code { (target.selector) }
                     }
                 }
+                @if let Some(group) = &row.group { dt { "Group" } dd { (group) } }
                 dt { "On violation" } dd { (row.violation_policy) }
                 dt { "Evaluated every" } dd { (row.period) }
                 dt { "Grace" } dd { (row.grace) }

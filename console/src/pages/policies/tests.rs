@@ -37,6 +37,8 @@ spec:
   targets:
   - {name: source, kind: Pod, labelSelector: {matchLabels: {app: web}}}
   - {name: site, kind: Cluster, apiVersion: sites.example.com/v1}
+  - {name: peers, kind: Pod, peers: group}
+  group: {by: shard, minimum: 2}
   policies: [near]
 ---
 apiVersion: constraint.ciena.com/v1alpha1
@@ -69,6 +71,10 @@ async fn offers_with_problems_come_first() {
     let good = &view["offers"]["rows"][1];
     assert_eq!(good["problems"].as_array().unwrap().len(), 0);
     assert_eq!(good["targets"][0]["selected"], 2);
+    assert_eq!(good["group"], "2 pods with one value of label shard");
+    let peers = &good["targets"][2];
+    assert_eq!(peers["selector"], "the other pods of the group");
+    assert!(peers.get("selected").is_none(), "{peers}");
     // Not watched, so not counted.
     let site = &good["targets"][1];
     assert!(

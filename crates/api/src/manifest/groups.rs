@@ -196,7 +196,7 @@ fn size(rule: &GroupRule, groups: &BTreeMap<GroupKey, Vec<&Pods>>) -> Option<Str
             .iter()
             .map(|pods| pods.count)
             .fold(0, usize::saturating_add);
-        let (has, names) = (has(pods.len(), count), names(pods));
+        let (has, names) = (has(pods, count), names(pods));
         match rule.minimum {
             Some(minimum) if count < minimum as usize => Some(if count == 1 {
                 format!(
@@ -236,8 +236,15 @@ fn without_label(
     ))
 }
 
-fn has(objects: usize, count: usize) -> String {
-    let verb = if objects == 1 { "has" } else { "have" };
+/// Returns "has 1 pod" for the pods of one object, or "have 6 pods".
+fn has(pods: &[&Pods], count: usize) -> String {
+    let mut objects = pods.iter().map(|pods| &pods.object);
+    let first = objects.next();
+    let verb = if objects.all(|object| Some(object) == first) {
+        "has"
+    } else {
+        "have"
+    };
     let noun = if count == 1 { "pod" } else { "pods" };
     format!("{verb} {count} {noun}")
 }
