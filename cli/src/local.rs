@@ -294,6 +294,8 @@ impl LocalScheduler {
             }
         };
         if let Some(node) = &node {
+            // The pod itself holds its place no more, since it is bound before the next one.
+            self.store.end_holds(&namespace, [&*name]);
             let reserved = self.reserve(&known, node).await?;
             let annotations = pod.metadata.annotations.get_or_insert_default();
             annotations.extend(reserved);
