@@ -14,12 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kube::Client;
 use parking_lot::Mutex;
 use tautline_core::group::{
     GroupKey,
     board::{Action, Board, Event, Phase, Places, Verdict},
 };
+use tautline_pod_requeue::nominate;
 use tautline_provider_client::PlanningRound;
+use tautline_runtime::api_call::ApiCallError;
 use tokio::{sync::mpsc::UnboundedSender, time::timeout};
 
 pub use self::answer::RULE;
@@ -128,6 +131,7 @@ fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
                 let names = state.groups.follower.lock().names(&uids);
                 let names = names.iter().map(|name| &**name);
                 state.store.end_holds(&group.namespace, names);
+                end_nominations(state, &group, &uids);
                 state.follow_flights(&state.store.snapshot());
             }
             Action::Wake { group, uids } => wake(state, &group, &uids),
@@ -195,20 +199,62 @@ fn hold(state: &State, group: &GroupKey, places: &Places) {
     state.follow_flights(&state.store.snapshot());
 }
 
-/// Makes kube-scheduler try members again.
+/// Nominates the members' nodes, which kube-scheduler then tries first, and makes it try them.
 fn wake(state: &State, group: &GroupKey, uids: &[Arc<str>]) {
+    for_each_member(
+        state,
+        group,
+        uids,
+        |client, namespace, name, uid, place| async move {
+            if place.is_some() {
+                nominate(&client, &namespace, &name, &uid, place.as_deref()).await?;
+            }
+            tautline_pod_requeue::wake(&client, &namespace, &name, &uid, "group").await
+        },
+    );
+}
+
+/// Ends the nominations of members whose places are free, so that other pods may take them.
+fn end_nominations(state: &State, group: &GroupKey, uids: &[Arc<str>]) {
+    for_each_member(
+        state,
+        group,
+        uids,
+        |client, namespace, name, uid, _| async move {
+            nominate(&client, &namespace, &name, &uid, None).await
+        },
+    );
+}
+
+/// Calls the API server for each member by its name, UID and place in the last plan.
+fn for_each_member<F>(
+    state: &State,
+    group: &GroupKey,
+    uids: &[Arc<str>],
+    call: impl Fn(Client, Arc<str>, Arc<str>, Arc<str>, Option<String>) -> F,
+) where
+    F: Future<Output = Result<(), ApiCallError>> + Send + 'static,
+{
     let Some(client) = &state.client else { return };
     let follower = state.groups.follower.lock();
     for uid in uids {
         let Some(name) = follower.name(uid) else {
             continue;
         };
-        let (client, uid) = (client.clone(), Arc::clone(uid));
+        let round = state.groups.round(group, uid);
+        let place = round.map(|round| round.nodes.name(0).to_owned());
         let namespace = Arc::clone(&group.namespace);
+        let called = call(
+            client.clone(),
+            namespace,
+            Arc::clone(&name),
+            Arc::clone(uid),
+            place,
+        );
+        let group = group.clone();
         tokio::spawn(async move {
-            let woken = tautline_pod_requeue::wake(&client, &namespace, &name, &uid, "group");
-            if let Err(error) = woken.await {
-                tracing::warn!(%namespace, pod = %name, %error, "pod not woken");
+            if let Err(error) = called.await {
+                tracing::warn!(%group, pod = %name, %error, "pod not changed");
             }
         });
     }

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{
+    api::{batch::v1::Job, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
@@ -86,8 +89,9 @@ impl Allocator for Sites {
     }
 }
 
-/// A cluster in which only one site has room for four pods of the group `train`.
-async fn cluster(sites: &Sites) -> (World, TestServer) {
+/// A cluster in which only one site has room for four pods of the group, which this rule of the
+/// offer names.
+async fn cluster(sites: &Sites, group: Value) -> (World, TestServer) {
     let names: Vec<String> = (0..NODES).map(node_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let args = [
@@ -135,17 +139,29 @@ async fn cluster(sites: &Sites) -> (World, TestServer) {
     for name in ["near", "device"] {
         objects::apply_one(client, policy(name)).await.unwrap();
     }
-    let offer = json!({"apiVersion": "constraint.ciena.com/v1alpha1",
-        "kind": "ConstraintPolicyOffer", "metadata": {"name": "train", "namespace": "default"},
-        "spec": {
-            "group": {"by": "train", "minimum": 4},
-            "targets": [
-                {"name": "worker", "kind": "Pod", "labelSelector": {"matchLabels": {"app": "train"}}},
-                {"name": "mates", "kind": "Pod", "peers": "group"}],
-            "policies": ["near", "device"]}});
-    objects::apply_one(client, offer).await.unwrap();
-    wait_for_provider(&world, "train").await;
+    let offer = |name: &str, spec: Value| {
+        json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+               "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    };
+    let train = json!({
+        "group": group,
+        "targets": [
+            {"name": "worker", "kind": "Pod", "labelSelector": {"matchLabels": {"app": "train"}}},
+            {"name": "mates", "kind": "Pod", "peers": "group"}],
+        "policies": ["near", "device"]});
+    // Pods of this offer are placed alone, so a request about one shows that the providers are known.
+    let probe = json!({
+        "targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "probe"}}}],
+        "policies": ["near", "device"]});
+    for (name, spec) in [("train", train), ("probe", probe)] {
+        objects::apply_one(client, offer(name, spec)).await.unwrap();
+    }
+    wait_for_provider(&world, "probe").await;
     (world, running)
+}
+
+fn by_label() -> Value {
+    json!({"by": "train", "minimum": 4})
 }
 
 /// A pod of which a node takes two.
@@ -228,7 +244,7 @@ async fn wait_for_event(world: &World, pod: &str, text: &str) {
 
 #[tokio::test]
 async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
-    let (world, provider) = cluster(&Sites::default()).await;
+    let (world, provider) = cluster(&Sites::default(), by_label()).await;
     let client = &world.plane.client;
     for at in 0..3 {
         worker(client, at).await;
@@ -268,11 +284,43 @@ async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
 async fn group_is_not_bound_while_one_pod_is_refused() {
     let sites = Sites::default();
     sites.refuses.store(true, Ordering::SeqCst);
-    let (world, provider) = cluster(&sites).await;
+    let (world, provider) = cluster(&sites, json!({})).await;
     let client = &world.plane.client;
-    for at in 0..4 {
-        worker(client, at).await;
+    // The group is that of the Job, which states its size.
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"parallelism": 4, "completions": 4, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/app:1"}]}}}});
+    objects::apply_one(client, job).await.unwrap();
+    let jobs: Api<Job> = Api::default_namespaced(client.clone());
+    let uid = jobs.get("train").await.unwrap().uid().unwrap();
+    let of_job = async |at: usize| {
+        let labels = json!({"app": "train", "batch.kubernetes.io/job-name": "train"});
+        let mut pod = pod(&format!("train-{at}"), labels, None);
+        pod.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "batch/v1".into(),
+            kind: "Job".into(),
+            name: "train".into(),
+            uid: uid.clone(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        create(client, pod).await;
+    };
+    for at in 0..3 {
+        of_job(at).await;
     }
+    let explained = async || {
+        let (_, page) = world
+            .extender
+            .admin("/explain/default/train-0")
+            .await
+            .ok()?;
+        page.contains("3 of 4 pods exist").then_some(())
+    };
+    let state = async || world.state();
+    eventually("the size of the Job is known", PATIENCE, explained, state).await;
+    of_job(3).await;
     wait_for_event(&world, "train-3", "no device is left").await;
     wait_for_event(&world, "train-0", "no device is left").await;
     assert!(bound(client).await.is_empty());
@@ -283,7 +331,7 @@ async fn group_is_not_bound_while_one_pod_is_refused() {
 
 #[tokio::test]
 async fn group_is_bound_whole_after_the_extender_was_killed() {
-    let (mut world, provider) = cluster(&Sites::default()).await;
+    let (mut world, provider) = cluster(&Sites::default(), by_label()).await;
     let client = world.plane.client.clone();
     for at in 0..4 {
         worker(&client, at).await;

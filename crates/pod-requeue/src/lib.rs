@@ -159,6 +159,28 @@ pub async fn wake(
     Ok(())
 }
 
+/// Sets or clears the pod's nominated node, which kube-scheduler tries before all others, also if it
+/// would look at some of the nodes only.
+///
+/// # Errors
+/// The API server refuses the change, or does not answer.
+pub async fn nominate(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    node: Option<&str>,
+) -> Result<(), ApiCallError> {
+    let patch = serde_json::json!({
+        "metadata": { "uid": uid },
+        "status": { "nominatedNodeName": node },
+    });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    within(WRITE_TIMEOUT, pods.patch_status(name, &params, &patch)).await?;
+    Ok(())
+}
+
 async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -> &'static str {
     while changes.changed().await.is_ok() {
         let now = *changes.borrow_and_update();

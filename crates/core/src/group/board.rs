@@ -155,6 +155,7 @@ impl Board {
     /// result is old enough, so actions may follow.
     pub fn ask(&mut self, group: &GroupKey, uid: &str, now: Instant) -> (Verdict, Vec<Action>) {
         let mut actions = Vec::new();
+        self.groups.entry(group.clone()).or_default();
         let verdict = self.change(group, now, &mut actions, |g, cx| g.ask(uid, cx));
         self.start_plan(now, &mut actions);
         let unknown = Verdict::Waiting {

@@ -73,6 +73,8 @@ pub(super) struct Group {
     pub members: BTreeMap<Arc<str>, MemberState>,
     /// The members that left, and when: a late `Seen` does not bring them back.
     gone: BTreeMap<Arc<str>, Instant>,
+    /// The pods that were asked about before the watch showed them, and when.
+    asked: BTreeMap<Arc<str>, Instant>,
     pub stage: Stage,
     no_room: Option<NoRoom>,
     /// The number of failed barriers since the group was last bound.
@@ -145,8 +147,8 @@ impl Group {
         self.changed = Some(cx.now);
         let Some(known) = self.members.get_mut(&member.uid) else {
             let state = MemberState {
+                refused: self.asked.remove(&member.uid).is_some(),
                 member,
-                refused: false,
                 bind: None,
             };
             self.members.insert(Arc::clone(&state.member.uid), state);
@@ -329,6 +331,8 @@ impl Group {
     pub(super) fn ask(&mut self, uid: &str, cx: &mut Context<'_>) -> Verdict {
         let is_refused = !matches!(self.verdict(uid), Verdict::Alone | Verdict::Place(_));
         let Some(state) = self.members.get_mut(uid) else {
+            self.asked.insert(uid.into(), cx.now);
+            self.changed = Some(cx.now);
             return self.verdict(uid);
         };
         state.refused = is_refused;
@@ -384,6 +388,7 @@ impl Group {
         let timeout = cx.timeout;
         let is_over = |at: Instant| at + timeout <= cx.now;
         self.gone.retain(|_, at| !is_over(*at));
+        self.asked.retain(|_, at| !is_over(*at));
         !self.members.is_empty() || !self.changed.is_none_or(is_over)
     }
 

@@ -238,6 +238,18 @@ fn groups_that_nobody_asks_about_are_not_planned() {
     assert_eq!(bench.ask_all(), [plan("g", 1, &["a", "b"])]);
 }
 
+/// kube-scheduler's watch may be ahead of the extender's.
+#[test]
+fn pods_that_are_asked_about_before_they_are_seen_are_woken() {
+    let mut bench = Bench::new(true);
+    bench.minimum("g", 2);
+    assert_eq!(bench.ask("a"), waiting(0, Some(2)));
+    bench.see("g", "a");
+    assert_eq!(bench.see("g", "b"), [plan("g", 1, &["a", "b"])]);
+    let actions = bench.planned("g", 1, &["a", "b"]);
+    assert_eq!(actions, [hold("g", &["a", "b"]), wake(&["a"])]);
+}
+
 #[test]
 fn oldest_members_are_planned_first_and_not_more_than_the_maximum() {
     let mut bench = Bench::new(true);
