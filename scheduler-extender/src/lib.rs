@@ -9,6 +9,7 @@
 //! server  admin  requeue                     HTTP verbs, admin pages, requeue of rejected pods
 //! status                                     the JSON of /status
 //! filter  prioritize  preempt  bind          verbs
+//! groups                                     pods that are placed together
 //! planning                                   plans a pod: rules, then underlay
 //! in_flight                                  pods with an answer and without a node
 //! state                                      data that requests share

@@ -195,24 +195,33 @@ async fn run(client: &Client, args: &Args, namespace: &str, is_grouped: bool) ->
     let watching = tokio::spawn(watch.for_each(|_| std::future::ready(())));
     store.wait_until_ready().await?;
     let begun = Instant::now();
-    let making = {
-        let (client, path) = (
-            client.clone(),
-            format!("/api/v1/namespaces/{namespace}/pods"),
-        );
-        let (groups, pods) = (args.groups, args.pods);
-        tokio::spawn(async move {
-            let one =
-                async |i: usize| cluster::create(&client, &path, &pod(i / pods, i % pods)).await;
-            cluster::each(groups * pods, one).await
-        })
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let one = async |i: usize| {
+        let (group, nth) = (i / args.pods, i % args.pods);
+        cluster::create(client, &path, &pod(group, nth)).await
     };
+    let making = cluster::each(args.groups * args.pods, one);
+    let looking = look(args, || bound(&store.state()), begun);
+    let ((), round) = futures::future::try_join(making, looking).await?;
+    watching.abort();
+    let all: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    all.delete_collection(&Default::default(), &Default::default())
+        .await?;
+    Ok(round)
+}
+
+/// Looks at the groups until all pods are bound.
+async fn look(
+    args: &Args,
+    bound: impl Fn() -> BTreeMap<String, usize>,
+    begun: Instant,
+) -> Result<Round> {
     let mut round = Round::default();
     let mut partial_since: BTreeMap<String, Instant> = BTreeMap::new();
     let total = args.groups * args.pods;
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
-        let bound = bound(&store.state());
+        let bound = bound();
         let now = Instant::now();
         round.looks += 1;
         let is_partial = |count: &usize| *count < args.pods;
@@ -231,13 +240,7 @@ async fn run(client: &Client, args: &Args, namespace: &str, is_grouped: bool) ->
             "{count} of {total} pods are bound: {bound:?}"
         );
     }
-    let took = begun.elapsed();
-    making.await??;
-    watching.abort();
-    round.pods_a_second = total as f64 / took.as_secs_f64();
-    let all: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    all.delete_collection(&Default::default(), &Default::default())
-        .await?;
+    round.pods_a_second = total as f64 / begun.elapsed().as_secs_f64();
     Ok(round)
 }
 
