@@ -19,7 +19,7 @@ const FILES: [&str; 2] = [
 pub(super) async fn show() -> Result<()> {
     output::write(
         "8. Another cluster: eight workers of a job, each on a quarter of a card, all within 100us of\n   \
-            each other. Rack 1 has one card, rack 2 has two. One after another they fill rack 1, and the\n   \
+            each other. Rack 1 has two cards, rack 2 has one. One after another they fill rack 2, and the\n   \
             rest finds no card within the limit. With `group` in the offer the places of all are planned\n   \
             before the first is bound (examples/groups).\n\n",
     )?;
@@ -41,10 +41,12 @@ pub(super) async fn show() -> Result<()> {
 
 /// Returns the workers with their nodes, after a change of the offer.
 async fn nodes(change: impl Fn(&mut ConstraintPolicyOfferSpec)) -> Result<Vec<(String, String)>> {
-    let mut items = Vec::new();
+    let mut objects = Vec::new();
     for file in FILES {
-        items.extend(manifest::parse(file)?);
+        objects.extend(manifest::parse(file)?.into_iter().map(|item| ((), item)));
     }
+    let with_pods = manifest::add_template_pods(objects).into_iter();
+    let mut items: Vec<Item> = with_pods.map(|((), item)| item).collect();
     for item in &mut items {
         if let Item::Offer(offer) = item {
             change(&mut offer.spec);
