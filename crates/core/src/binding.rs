@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::{
         index::{Index, Object},
-        model::{Offer, Pod, Target, TargetKind},
+        model::{GroupRule, Offer, Pod, Target, TargetKind},
         selector::Selector,
     };
 
@@ -339,6 +339,58 @@ mod tests {
         let entry = entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]);
         assert_eq!(binding_count(&entry), 0);
         assert_eq!(desired_bindings(&entry, 10), BindingTargets::new());
+    }
+
+    /// Pods of two jobs have the same labels but that of their group, and one server.
+    #[test]
+    fn desired_bindings_relate_the_pods_of_one_group() {
+        let mut entry = entry(
+            &[("worker", "a"), ("others", "a"), ("server", "b")],
+            Vec::new(),
+        );
+        let pods = ["x0", "x1", "x2", "y0", "y1", "none"].map(|name| {
+            let job = (name != "none").then_some(("job", &name[..1]));
+            let labels = [("app", "a")].into_iter().chain(job);
+            Arc::new(Pod {
+                labels: labels.collect(),
+                ..pod(name, "a")
+            })
+        });
+        for members in &mut entry.members[..2] {
+            for pod in &pods {
+                members.insert(&pod.name, Member::Pod(Arc::clone(pod)));
+            }
+        }
+        let server = Arc::new(pod("server", "b"));
+        entry.members[2].insert("server", Member::Pod(server));
+        let mut offer = (*entry.offer).clone();
+        offer.group = Some(GroupRule {
+            by: Some("job".into()),
+            of: 0,
+            peers: Some(1),
+            ..GroupRule::default()
+        });
+        entry.offer = Arc::new(offer);
+        let called = desired_bindings(&entry, 100);
+        let pairs = called.values().map(|tuple| {
+            let names = ["others", "worker", "server"].map(|role| tuple[role].name.clone());
+            names.join(" ")
+        });
+        let mut pairs: Vec<String> = pairs.collect();
+        pairs.sort_unstable();
+        let among = |names: [&str; 2]| names[0] != names[1];
+        let all = pairs.iter().filter(|p| {
+            let mut names = p.split(' ');
+            among([names.next().unwrap(), names.next().unwrap()])
+        });
+        let expected = [
+            "x0 x1 server",
+            "x0 x2 server",
+            "x1 x2 server",
+            "y0 y1 server",
+        ];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
+        assert_eq!(binding_count(&entry), called.len() as u128);
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn pods_outside_of_the_group_are_found() {
     let at = "ConstraintPolicyOffer shop/a: spec.group.by: ";
     let expected = "not every pod of the target has label shard, and those without it are refused \
                     (group/NoLabel); add it to Deployment shop/w";
-    let all = [&[by_label.clone()], &half[..]].concat();
+    let all = [std::slice::from_ref(&by_label), &half[..]].concat();
     assert_eq!(found(&all), [format!("{at}{expected}")]);
     let found_of = found(&[by_label.clone(), half[1].clone()]);
     assert!(
@@ -110,7 +110,7 @@ fn pods_outside_of_the_group_are_found() {
     let apart = [half[0].clone(), deployment("z", "other", 2, ", shard: s")];
     let expected = "label shard of Deployment other/z names a group of namespace shop, and a group \
                     is in one namespace; move the pods to shop, or write another value";
-    let all = [&[by_label.clone()], &apart[..]].concat();
+    let all = [std::slice::from_ref(&by_label), &apart[..]].concat();
     assert_eq!(found(&all), [format!("{at}{expected}")]);
     // A group of the other namespace is its own.
     let other = [POLICY, &by_label].map(|text| text.replace("namespace: shop", "namespace: other"));
