@@ -31,7 +31,7 @@
 mod barrier;
 mod events;
 #[cfg(test)]
-mod properties;
+mod property_tests;
 mod state;
 #[cfg(test)]
 mod tests;
