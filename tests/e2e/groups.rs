@@ -242,6 +242,22 @@ async fn wait_for_event(world: &World, pod: &str, text: &str) {
     .await;
 }
 
+/// Waits until the explanation of one of the first three workers has the size of the group.
+async fn wait_until_three_of_four_exist(world: &World) {
+    let check = async || {
+        for at in 0..3 {
+            let path = format!("/explain/default/train-{at}");
+            let (_, page) = world.extender.admin(&path).await.ok()?;
+            if page.contains("3 of 4 pods exist") {
+                return Some(());
+            }
+        }
+        None
+    };
+    let what = "three of four pods exist";
+    eventually(what, PATIENCE, check, async || world.state()).await;
+}
+
 #[tokio::test]
 async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
     let (world, provider) = cluster(&Sites::default(), by_label()).await;
@@ -250,15 +266,7 @@ async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
         worker(client, at).await;
     }
     wait_for_event(&world, "train-0", "group/Waiting").await;
-    let (status, page) = world
-        .extender
-        .admin("/explain/default/train-0")
-        .await
-        .unwrap();
-    assert!(
-        status == 200 && page.contains("3 of 4 pods exist"),
-        "{page}"
-    );
+    wait_until_three_of_four_exist(&world).await;
     assert!(bound(client).await.is_empty());
     worker(client, 3).await;
     let nodes = wait_until_all_are_bound(&world).await;
@@ -310,16 +318,7 @@ async fn group_is_not_bound_while_one_pod_is_refused() {
     for at in 0..3 {
         of_job(at).await;
     }
-    let explained = async || {
-        let (_, page) = world
-            .extender
-            .admin("/explain/default/train-0")
-            .await
-            .ok()?;
-        page.contains("3 of 4 pods exist").then_some(())
-    };
-    let state = async || world.state();
-    eventually("the size of the Job is known", PATIENCE, explained, state).await;
+    wait_until_three_of_four_exist(&world).await;
     of_job(3).await;
     wait_for_event(&world, "train-3", "no device is left").await;
     wait_for_event(&world, "train-0", "no device is left").await;

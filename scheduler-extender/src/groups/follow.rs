@@ -59,23 +59,30 @@ impl Follower {
     /// Returns the events of all pods that have changed since the last call.
     fn catch_up(&mut self, state: &State) -> Vec<Event> {
         let versions = *state.store.changes().borrow();
-        let snapshot = state.store.snapshot();
+        let has_new_offers = versions.changed(&self.versions, &[Kind::Offer]);
+        self.versions = versions;
         let mut events = Vec::new();
-        let before = std::mem::replace(&mut self.seen, Arc::clone(&snapshot));
-        if versions.changed(&self.versions, &[Kind::Offer]) {
+        // Without groups no snapshot is made: the next writes would copy parts of the index for it.
+        if !self.has_groups && !has_new_offers {
+            return events;
+        }
+        let snapshot = state.store.snapshot();
+        if has_new_offers {
             self.has_groups = snapshot.offers().any(|entry| entry.offer.group.is_some());
             if self.has_groups {
                 for pod in snapshot.pods() {
                     self.follow(state, &snapshot, pod, &mut events);
                 }
-            } else {
-                let known: Vec<String> = self.members.keys().cloned().collect();
-                for key in known {
-                    self.forget(&key, &mut events);
-                }
             }
         }
-        self.versions = versions;
+        let seen = if self.has_groups {
+            Arc::clone(&snapshot)
+        } else {
+            let known: Vec<String> = self.members.keys().cloned().collect();
+            known.iter().for_each(|key| self.forget(key, &mut events));
+            Arc::default()
+        };
+        let before = std::mem::replace(&mut self.seen, seen);
         if self.has_groups {
             for (old, new) in snapshot.changed_pods(&before) {
                 match (old, new) {
@@ -226,13 +233,21 @@ fn read_size(state: &Arc<State>, group: &GroupKey) {
 
 /// Follows the cluster and the time until `stop`.
 pub(crate) async fn follow(state: Arc<State>, stop: CancellationToken) {
-    let mut changes = state.store.changes();
+    let (mut all, mut without_pods) = (state.store.changes(), state.store.changes_except_pods());
     let following = async {
         let mut ticked = Instant::now();
         loop {
+            // Pods change thousands of times as often as offers.
+            let has_groups = state.groups.follower.lock().has_groups;
+            let changes = if has_groups {
+                &mut all
+            } else {
+                &mut without_pods
+            };
             if let Ok(Ok(())) = timeout(TICK_INTERVAL, changes.changed()).await {
                 tokio::time::sleep(CHANGE_DEBOUNCE).await;
-                changes.mark_unchanged();
+                all.mark_unchanged();
+                without_pods.mark_unchanged();
                 catch_up(&state);
             }
             if ticked.elapsed() >= TICK_INTERVAL {
