@@ -112,7 +112,8 @@ pub(crate) fn groups(offer: &Offer, snapshot: &Snapshot) -> Vec<String> {
     let pods = snapshot.pods().filter(|pod| {
         *pod.namespace == *namespace && !pod.finished && membership(offer, pod).is_some()
     });
-    let pods: Vec<&Pod> = pods.map(AsRef::as_ref).collect();
+    let mut pods: Vec<&Pod> = pods.map(AsRef::as_ref).collect();
+    pods.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let mut warnings = Vec::new();
     let lacks = |pod: &&&Pod| {
         rule.by
