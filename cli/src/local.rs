@@ -314,7 +314,8 @@ impl LocalScheduler {
         })
     }
 
-    /// Returns the nodes that Kubernetes' own rules admit, and the others, both sorted by name.
+    /// Returns the nodes that Kubernetes' own rules admit and the nodes that they exclude, sorted by
+    /// name.
     fn fitting_nodes(&self, pod: &model::Pod) -> (Vec<String>, Vec<UnschedulableNode>) {
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         let snapshot = self.store.snapshot();

@@ -14,15 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::Client;
 use parking_lot::Mutex;
 use tautline_core::group::{
     GroupKey,
     board::{Action, Board, Event, Phase, Places, Verdict},
 };
-use tautline_pod_requeue::nominate;
+use tautline_pod_requeue::{nominate, wake};
 use tautline_provider_client::PlanningRound;
-use tautline_runtime::api_call::ApiCallError;
 use tokio::{sync::mpsc::UnboundedSender, time::timeout};
 
 pub use self::answer::RULE;
@@ -122,7 +120,6 @@ fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
                 group,
                 number,
                 members,
-                ..
             } => {
                 tokio::spawn(plan(Arc::clone(state), group, number, members));
             }
@@ -131,10 +128,10 @@ fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
                 let names = state.groups.follower.lock().names(&uids);
                 let names = names.iter().map(|name| &**name);
                 state.store.end_holds(&group.namespace, names);
-                end_nominations(state, &group, &uids);
+                nominate_places(state, &group, &uids, true);
                 state.follow_flights(&state.store.snapshot());
             }
-            Action::Wake { group, uids } => wake(state, &group, &uids),
+            Action::Wake { group, uids } => nominate_places(state, &group, &uids, false),
             Action::Proceed { uid, step } => signal(state, &uid, Signal::Proceed(step)),
             Action::Fail { uid, why } => signal(state, &uid, Signal::Fail(why)),
         }
@@ -199,60 +196,30 @@ fn hold(state: &State, group: &GroupKey, places: &Places) {
     state.follow_flights(&state.store.snapshot());
 }
 
-/// Nominates the members' nodes, which kube-scheduler then tries first, and makes it try them.
-fn wake(state: &State, group: &GroupKey, uids: &[Arc<str>]) {
-    for_each_member(
-        state,
-        group,
-        uids,
-        |client, namespace, name, uid, place| async move {
-            if place.is_some() {
-                nominate(&client, &namespace, &name, &uid, place.as_deref()).await?;
-            }
-            tautline_pod_requeue::wake(&client, &namespace, &name, &uid, "group").await
-        },
-    );
-}
-
-/// Ends the nominations of members whose places are free, so that other pods may take them.
-fn end_nominations(state: &State, group: &GroupKey, uids: &[Arc<str>]) {
-    for_each_member(
-        state,
-        group,
-        uids,
-        |client, namespace, name, uid, _| async move {
-            nominate(&client, &namespace, &name, &uid, None).await
-        },
-    );
-}
-
-/// Calls the API server for each member by its name, UID and place in the last plan.
-fn for_each_member<F>(
-    state: &State,
-    group: &GroupKey,
-    uids: &[Arc<str>],
-    call: impl Fn(Client, Arc<str>, Arc<str>, Arc<str>, Option<String>) -> F,
-) where
-    F: Future<Output = Result<(), ApiCallError>> + Send + 'static,
-{
+/// Nominates the members' places, which kube-scheduler then tries first, and makes it try them. With
+/// `is_free` it ends the nominations instead, so that other pods may take the places.
+fn nominate_places(state: &State, group: &GroupKey, uids: &[Arc<str>], is_free: bool) {
     let Some(client) = &state.client else { return };
     let follower = state.groups.follower.lock();
     for uid in uids {
         let Some(name) = follower.name(uid) else {
             continue;
         };
-        let round = state.groups.round(group, uid);
-        let place = round.map(|round| round.nodes.name(0).to_owned());
-        let namespace = Arc::clone(&group.namespace);
-        let called = call(
-            client.clone(),
-            namespace,
-            Arc::clone(&name),
-            Arc::clone(uid),
-            place,
-        );
-        let group = group.clone();
+        let (client, group, uid) = (client.clone(), group.clone(), Arc::clone(uid));
+        // A pod that is placed alone now has no place.
+        let round = state.groups.round(&group, &uid).filter(|_| !is_free);
         tokio::spawn(async move {
+            let namespace = &group.namespace;
+            let called = async {
+                let place = round.as_ref().map(|round| round.nodes.name(0));
+                if is_free || place.is_some() {
+                    nominate(&client, namespace, &name, &uid, place).await?;
+                }
+                if is_free {
+                    return Ok(());
+                }
+                wake(&client, namespace, &name, &uid, "group").await
+            };
             if let Err(error) = called.await {
                 tracing::warn!(%group, pod = %name, %error, "pod not changed");
             }

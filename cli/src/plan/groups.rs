@@ -1,5 +1,5 @@
-//! Sums up the pods that are placed together: the nodes of each group, the member that is farthest
-//! from the others, or the reason why there is no room.
+//! Sums up the pods that are placed together: the nodes of each group, and the greatest cost of a
+//! member or the reason why there is no room.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn text(placements: &[Placement], view: View) -> Option<String> {
             if placed < members.len() {
                 refusal(members)
             } else {
-                farthest(members)
+                greatest_costs(members)
             },
         ]
     });
@@ -78,7 +78,7 @@ fn refusal(members: &[&Placement]) -> String {
 }
 
 /// The greatest cost of each rule among the members on their nodes.
-fn farthest(members: &[&Placement]) -> String {
+fn greatest_costs(members: &[&Placement]) -> String {
     let mut greatest = BTreeMap::<&str, (&CostRecord, &str)>::new();
     for (record, node) in members
         .iter()

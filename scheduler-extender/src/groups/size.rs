@@ -11,6 +11,7 @@ use tautline_api::manifest::Workload;
 use tautline_core::group::GroupKey;
 use tautline_runtime::api_call::{ApiCallError, within};
 
+/// The longest time of a read from the API server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of controllers above a pod: a RayJob has a RayCluster, which has the pods.
 const MAX_OWNERS: usize = 4;

@@ -17,6 +17,7 @@ use tautline_core::{
     nodes::NodeSet,
     planning::{NodeVerdict, fnv1a_64},
 };
+use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
 use super::{
@@ -33,7 +34,7 @@ const MAX_STEPS: usize = 2_000_000;
 const CANDIDATES: std::ops::RangeInclusive<usize> = 48..=512;
 /// The maximum number of plans that are made again because a provider refused one of the places.
 const MAX_CORRECTIONS: usize = 3;
-/// The number of pods of the group whose text says why they have no node.
+/// The maximum number of causes in the text about a plan without room.
 const MAX_CAUSES: usize = 3;
 
 /// A complete plan.
@@ -110,7 +111,7 @@ impl Search<'_> {
             return Err(self.refused(hardest));
         }
         let mut tried: BTreeSet<Arc<str>> = BTreeSet::new();
-        let mut least = None;
+        let mut largest = None;
         for at in anchors {
             let anchor: Arc<str> = nodes.name(at).into();
             if !tried.insert(Arc::clone(&anchor)) {
@@ -121,9 +122,9 @@ impl Search<'_> {
             match self.plan_among(candidates).await {
                 Ok(solved) => return Ok(solved),
                 Err(no_room) => {
-                    let placed = |n: &NoRoom| n.placed;
-                    if least.as_ref().is_none_or(|l| placed(l) < placed(&no_room)) {
-                        least = Some(no_room);
+                    let is_larger = |than: &NoRoom| than.placed < no_room.placed;
+                    if largest.as_ref().is_none_or(is_larger) {
+                        largest = Some(no_room);
                     }
                 }
             }
@@ -131,7 +132,7 @@ impl Search<'_> {
                 break;
             }
         }
-        Err(least.unwrap_or_else(|| self.refused(hardest)))
+        Err(largest.unwrap_or_else(|| self.refused(hardest)))
     }
 
     /// The nodes to search with a member of the hardest shape on the anchor: all that are usable, or
@@ -271,11 +272,7 @@ impl Search<'_> {
         }
     }
 
-    fn solved(
-        &self,
-        places: &[Arc<str>],
-        rounds: Vec<tautline_provider_client::PlanningRound>,
-    ) -> Solved {
+    fn solved(&self, places: &[Arc<str>], rounds: Vec<PlanningRound>) -> Solved {
         let uid = |pod: &Arc<Pod>| Arc::<str>::from(&*pod.uid);
         let uids: Vec<Arc<str>> = self.members.iter().map(uid).collect();
         Solved {

@@ -236,15 +236,7 @@ mod tests {
                    "policies": ["near"]}),
             &index.snapshot(),
         );
-        let rule = Rule {
-            name: "latency".into(),
-            ..Rule::default()
-        };
-        index.apply(Object::Policy(Policy {
-            namespace: "shop".into(),
-            name: "near".into(),
-            rules: vec![rule],
-        }));
+        index.apply(near_policy());
         index.apply(Object::Pod(Pod {
             namespace: "shop".into(),
             name: "p".into(),
@@ -274,12 +266,7 @@ mod tests {
             json!({"offer": "o", "targets": {"default": {"kind": "Pod", "name": "p"}}}),
             &index.snapshot(),
         );
-        index.apply(Object::Service(Service {
-            namespace: "tautline-system".into(),
-            name: "prober".into(),
-            rules: vec!["latency".into()],
-            ..Service::default()
-        }));
+        index.apply(latency_provider());
         let good = validated("ConstraintPolicyOffer", offer, &index.snapshot());
         assert_eq!(good.warnings, Vec::<String>::new());
         let all = [empty, unprovided, policy, doubtful, binding];
@@ -288,27 +275,35 @@ mod tests {
         insta::assert_snapshot!("warnings", messages.join("\n\n"));
     }
 
+    fn near_policy() -> Object {
+        let rule = Rule {
+            name: "latency".into(),
+            ..Rule::default()
+        };
+        Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule],
+        })
+    }
+
+    fn latency_provider() -> Object {
+        Object::Service(Service {
+            namespace: "tautline-system".into(),
+            name: "prober".into(),
+            rules: vec!["latency".into()],
+            ..Service::default()
+        })
+    }
+
     #[test]
     fn groups_get_warnings() {
         let mut index = Index::default();
         let target = json!({"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}});
         let peers = json!({"name": "peers", "kind": "Pod", "peers": "group"});
         let offer = |group: Value| json!({"policies": ["near"], "group": group, "targets": [target.clone(), peers.clone()]});
-        let rule = Rule {
-            name: "latency".into(),
-            ..Rule::default()
-        };
-        index.apply(Object::Policy(Policy {
-            namespace: "shop".into(),
-            name: "near".into(),
-            rules: vec![rule],
-        }));
-        index.apply(Object::Service(Service {
-            namespace: "tautline-system".into(),
-            name: "prober".into(),
-            rules: vec!["latency".into()],
-            ..Service::default()
-        }));
+        index.apply(near_policy());
+        index.apply(latency_provider());
         let mut pod = |name: &str, labels: Value| {
             let annotations = json!({"kueue.x-k8s.io/pod-group-total-count": "2"});
             let pod = json!({"metadata": {"name": name, "namespace": "shop", "labels": labels,

@@ -23,9 +23,6 @@ use search::Search;
 use state::State;
 use tables::Tables;
 
-/// The default of [`plan`]'s `max_steps`: about a fifth of a second.
-pub const DEFAULT_MAX_STEPS: usize = 5_000_000;
-
 /// The members of a group, and the costs and limits of their places.
 #[derive(Clone, Debug)]
 pub struct Problem<'a> {

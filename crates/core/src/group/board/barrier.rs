@@ -1,7 +1,7 @@
 //! The time from held places to bound pods: the binds of a group wait for each other before the
 //! reservation, and again before the write.
 
-use std::{mem, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
 use super::{
     Action, Next, Places, Step,
@@ -40,6 +40,8 @@ pub(super) struct Round {
     pub writes: bool,
     /// The reason of the first write that failed.
     failed: Option<String>,
+    /// The members that kube-scheduler did not offer their place once.
+    missed: BTreeSet<Arc<str>>,
 }
 
 impl Round {
@@ -49,6 +51,7 @@ impl Round {
             until,
             writes: false,
             failed: None,
+            missed: BTreeSet::new(),
         }
     }
 }
@@ -205,10 +208,18 @@ impl Group {
     }
 
     pub(super) fn lose(&mut self, uid: &Arc<str>, why: &str, cx: &mut Context<'_>) {
-        let round = self.round_of(uid);
-        if round.is_some_and(|round| !round.writes) {
-            let name = self.members.get(uid).map(|m| Arc::clone(&m.member.name));
-            let name = name.unwrap_or_default();
+        let Some(round) = self.round_of(uid).filter(|round| !round.writes) else {
+            return;
+        };
+        let is_first = round.missed.insert(Arc::clone(uid));
+        let Some(state) = self.members.get_mut(uid) else {
+            return;
+        };
+        if is_first {
+            state.refused = true;
+            self.wake(cx, |woken| woken == &**uid);
+        } else {
+            let name = Arc::clone(&state.member.name);
             self.fail_round(&format!("the place of {name} is lost: {why}"), cx);
         }
     }

@@ -67,8 +67,9 @@ pub enum Event {
         /// The reason that stops the rest.
         why: String,
     },
-    /// A member cannot use its place: kube-scheduler does not offer the node any more, or its own
-    /// filters refuse it.
+    /// kube-scheduler does not offer a member its place. The first time the member is woken: a
+    /// scheduler that looks at some of the nodes only may not have known the place. The second time
+    /// the place is lost.
     Lost {
         /// The member's group.
         group: GroupKey,

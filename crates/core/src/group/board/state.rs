@@ -315,7 +315,7 @@ impl Group {
     }
 
     /// Wakes the refused members among those that `which` accepts.
-    fn wake(&mut self, cx: &mut Context<'_>, which: impl Fn(&str) -> bool) {
+    pub(super) fn wake(&mut self, cx: &mut Context<'_>, which: impl Fn(&str) -> bool) {
         let mut uids = Vec::new();
         for (uid, state) in &mut self.members {
             if !state.member.bound && which(uid) && mem::take(&mut state.refused) {
