@@ -195,7 +195,8 @@ fn members_that_are_bound_elsewhere_do_not_hold_up_the_rest() {
 fn failures_back_off() {
     let mut bench = Bench::held(&["a", "b"]);
     for (number, seconds) in [1, 2, 4, 8, 16, 30, 30].into_iter().enumerate() {
-        assert_eq!(bench.lost("a"), [free(&["a", "b"])]);
+        bench.bind("a", Step::Came);
+        assert_eq!(bench.bind("a", Step::Left), [free(&["a", "b"])]);
         assert_eq!(bench.tick(seconds * 1_000 - 1), []);
         let number = u64::try_from(number).unwrap() + 2;
         assert_eq!(bench.tick(1), [plan("g", number, &["a", "b"])]);
