@@ -122,7 +122,7 @@ impl AdmissionCluster {
 }
 
 /// The webhook configurations of some jobs, with `url` in place of the Service.
-fn rendered(jobs: &[&str], url: &str) -> Result<Vec<Value>> {
+pub fn rendered(jobs: &[&str], url: &str) -> Result<Vec<Value>> {
     let out = Command::new(binary()?)
         .args(["admission", "--render", "--url", url])
         .output()?;

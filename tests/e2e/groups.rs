@@ -30,17 +30,19 @@ use crate::{World, in_flight::node_name, placement::wait_for_provider};
 /// Five sites of two nodes.
 const NODES: usize = 10;
 /// The only site with room for a group of four.
-const FREE_SITE: [&str; 2] = ["n6", "n7"];
+pub const FREE_SITE: [&str; 2] = ["n6", "n7"];
+/// The label of the pods that the offer selects.
+const WORKERS: &str = "app=train";
 /// The longest time for which a group may be bound in part, while its bindings are written.
 const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// The rule `near`: a node must be of the peers' site. Its allocator refuses while `refuses`.
 #[derive(Clone, Default)]
-struct Sites {
+pub struct Sites {
     refuses: Arc<AtomicBool>,
 }
 
-fn site_of(node: &str) -> usize {
+pub fn site_of(node: &str) -> usize {
     node[1..].parse::<usize>().unwrap() / 2
 }
 
@@ -91,7 +93,7 @@ impl Allocator for Sites {
 
 /// A cluster in which only one site has room for four pods of the group, which this rule of the
 /// offer names.
-async fn cluster(sites: &Sites, group: Value) -> (World, TestServer) {
+pub async fn cluster(sites: &Sites, group: Value) -> (World, TestServer) {
     let names: Vec<String> = (0..NODES).map(node_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let args = [
@@ -189,24 +191,29 @@ async fn worker(client: &Client, at: usize) {
     create(client, pod(&format!("train-{at}"), labels, None)).await;
 }
 
-/// The nodes of the bound workers, by pod.
-async fn bound(client: &Client) -> BTreeMap<String, String> {
+/// The pods that this label selects, by name.
+pub async fn pods(client: &Client, label: &str) -> BTreeMap<String, Pod> {
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
-    let of = ListParams::default().labels("app=train");
+    let of = ListParams::default().labels(label);
     let list = pods.list(&of).await.unwrap();
-    let nodes = list.into_iter().filter_map(|pod| {
-        let node = pod.spec.as_ref()?.node_name.clone()?;
-        Some((pod.name_any(), node))
-    });
-    nodes.collect()
+    list.into_iter().map(|pod| (pod.name_any(), pod)).collect()
 }
 
-/// Waits until four workers are bound, and checks that fewer are for a moment at most.
-async fn wait_until_all_are_bound(world: &World) -> BTreeMap<String, String> {
+/// The nodes of the bound pods that this label selects, by pod.
+async fn bound(client: &Client, label: &str) -> BTreeMap<String, String> {
+    let nodes = pods(client, label).await.into_iter();
+    nodes
+        .filter_map(|(name, pod)| Some((name, pod.spec?.node_name?)))
+        .collect()
+}
+
+/// Waits until four pods that this label selects are bound, and checks that fewer are for a moment
+/// at most.
+pub async fn wait_until_all_are_bound(world: &World, label: &str) -> BTreeMap<String, String> {
     let client = &world.plane.client;
     let partly_since = std::sync::Mutex::new(None::<Instant>);
     let check = async || {
-        let bound = bound(client).await;
+        let bound = bound(client, label).await;
         let mut since = partly_since.lock().unwrap();
         if bound.is_empty() || bound.len() == 4 {
             *since = None;
@@ -218,12 +225,12 @@ async fn wait_until_all_are_bound(world: &World) -> BTreeMap<String, String> {
     };
     let state = async || {
         let mut text = String::new();
-        for at in 0..4 {
-            text += &objects::events(client, "default", &format!("train-{at}")).await;
+        for name in pods(client, label).await.keys() {
+            text += &objects::events(client, "default", name).await;
         }
         text + &world.state()
     };
-    eventually("all four workers are bound", PATIENCE, check, state).await
+    eventually("all four pods are bound", PATIENCE, check, state).await
 }
 
 async fn wait_for_event(world: &World, pod: &str, text: &str) {
@@ -267,9 +274,9 @@ async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
     }
     wait_for_event(&world, "train-0", "group/Waiting").await;
     wait_until_three_of_four_exist(&world).await;
-    assert!(bound(client).await.is_empty());
+    assert!(bound(client, WORKERS).await.is_empty());
     worker(client, 3).await;
-    let nodes = wait_until_all_are_bound(&world).await;
+    let nodes = wait_until_all_are_bound(&world, WORKERS).await;
     assert!(
         nodes.values().all(|node| FREE_SITE.contains(&&**node)),
         "{nodes:?}"
@@ -283,7 +290,7 @@ async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
     let gone = async || pods.get_opt("train-2").await.ok()?.is_none().then_some(());
     eventually("train-2 is gone", PATIENCE, gone, async || world.state()).await;
     worker(client, 2).await;
-    let again = wait_until_all_are_bound(&world).await;
+    let again = wait_until_all_are_bound(&world, WORKERS).await;
     assert_eq!(again, nodes);
     provider.stop().await;
 }
@@ -322,9 +329,9 @@ async fn group_is_not_bound_while_one_pod_is_refused() {
     of_job(3).await;
     wait_for_event(&world, "train-3", "no device is left").await;
     wait_for_event(&world, "train-0", "no device is left").await;
-    assert!(bound(client).await.is_empty());
+    assert!(bound(client, WORKERS).await.is_empty());
     sites.refuses.store(false, Ordering::SeqCst);
-    wait_until_all_are_bound(&world).await;
+    wait_until_all_are_bound(&world, WORKERS).await;
     provider.stop().await;
 }
 
@@ -345,7 +352,7 @@ async fn group_is_bound_whole_after_the_extender_was_killed() {
     .await;
     world.extender.process.kill();
     world.extender.restart().await.unwrap();
-    let nodes = wait_until_all_are_bound(&world).await;
+    let nodes = wait_until_all_are_bound(&world, WORKERS).await;
     let of = nodes
         .values()
         .map(|node| site_of(node))

@@ -32,6 +32,7 @@ mod groups;
 mod harness;
 mod in_flight;
 mod interop;
+mod kueue;
 mod latency;
 mod latency_agents;
 mod leader_election;

@@ -14,13 +14,14 @@ use crate::{
 };
 
 /// The controllers of kube-controller-manager that tests need.
-const CONTROLLERS: [&str; 11] = [
+const CONTROLLERS: [&str; 12] = [
     "clusterrole-aggregation-controller",
     "deployment-controller",
     "disruption-controller",
     "endpoints-controller",
     "endpointslice-controller",
     "garbage-collector-controller",
+    "job-controller",
     "namespace-controller",
     "replicaset-controller",
     "resourceclaim-controller",
@@ -139,7 +140,11 @@ impl ControlPlane {
     }
 }
 
-async fn listening<S: std::fmt::Display>(port: u16, what: &str, state: impl AsyncFnOnce() -> S) {
+pub(crate) async fn listening<S: std::fmt::Display>(
+    port: u16,
+    what: &str,
+    state: impl AsyncFnOnce() -> S,
+) {
     let check = async || {
         tokio::net::TcpStream::connect(("127.0.0.1", port))
             .await

@@ -68,9 +68,14 @@ fn binaries() -> Result<PathBuf> {
     if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
         return Ok(assets.into());
     }
+    build(oldest()?.then_some("--oldest"))
+}
+
+/// Runs the script that builds the components, and returns their folder.
+pub(crate) fn build(part: Option<&str>) -> Result<PathBuf> {
     let script = root().join("tests/control-plane/build");
     let output = Command::new(&script)
-        .args(oldest()?.then_some("--oldest"))
+        .args(part)
         .stderr(std::process::Stdio::inherit())
         .output()
         .with_context(|| format!("{} does not run", script.display()))?;

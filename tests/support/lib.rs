@@ -9,6 +9,7 @@ pub mod balancer;
 mod components;
 pub mod control_plane;
 pub mod devices;
+mod kueue;
 pub mod loopback;
 pub mod metrics_reference;
 pub mod objects;

@@ -10,11 +10,12 @@ use serde_json::json;
 
 /// Users and their groups: administrators, the components, and our service accounts, so that
 /// tests check the deployed roles.
-pub(crate) const USERS: [(&str, &str, &str); 12] = [
+pub(crate) const USERS: [(&str, &str, &str); 13] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
     ("kwok", "kwok", "system:masters"),
+    ("kueue", "kueue", "system:masters"),
     // A user with only the rights that a test grants.
     ("author", "ann", ""),
     // A user who may edit one namespace.
