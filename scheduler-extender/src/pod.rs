@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tautline_api::{convert, posted};
-use tautline_core::{Snapshot, constraints::PodIdentity, model, nodes::NodeSet};
+use tautline_core::{
+    Snapshot, constraints::PodIdentity, group::POD_GROUP_LABEL, model, nodes::NodeSet,
+};
 use tautline_provider_client::{PlanningQuestion, texts};
 
 use crate::wire::WireError;
@@ -40,6 +42,20 @@ fn check_size(kind: &'static str, pod: &str) -> Result<(), WireError> {
 struct PodHead<'a> {
     #[serde(borrow)]
     metadata: Metadata<'a>,
+    #[serde(borrow, default)]
+    spec: Option<Spec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow, default, rename = "schedulingGroup")]
+    group: Option<SchedulingGroup<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SchedulingGroup<'a> {
+    #[serde(borrow, default, rename = "podGroupName")]
+    name: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -97,13 +113,15 @@ pub(crate) fn head(kind: &'static str, pod: &RawValue) -> Result<Head, WireError
     let mut owners = metadata.owners.into_iter().flatten();
     let controller = owners.find(|owner| owner.controller == Some(true));
     let owner = controller.and_then(|owner| owner.uid);
+    let group = head.spec.and_then(|spec| spec.group?.name);
+    let group = group.map(|name| (POD_GROUP_LABEL.into(), name));
     let identity = PodIdentity {
         name: text(metadata.name),
         namespace: metadata
             .namespace
             .map_or_else(|| "default".to_owned(), Cow::into_owned),
         uid: text(metadata.uid),
-        labels: metadata.labels.into_iter().flatten().collect(),
+        labels: metadata.labels.into_iter().flatten().chain(group).collect(),
         owner: owner.map_or(0, |uid| convert::owner_hash(&uid)),
     };
     Ok(Head {

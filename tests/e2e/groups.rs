@@ -10,7 +10,10 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{batch::v1::Job, core::v1::Pod},
+    api::{
+        batch::v1::Job,
+        core::v1::{Pod, PodSchedulingGroup},
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
@@ -23,7 +26,11 @@ use tautline_sdk::{
     ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider,
     testkit::{self, TestServer},
 };
-use tautline_tests::{PATIENCE, eventually, objects};
+use tautline_tests::{
+    PATIENCE,
+    control_plane::{ControlPlane, skipped_on_oldest},
+    eventually, objects,
+};
 
 use crate::{World, in_flight::node_name, placement::wait_for_provider};
 
@@ -94,13 +101,19 @@ impl Allocator for Sites {
 /// A cluster in which only one site has room for four pods of the group, which this rule of the
 /// offer names.
 pub async fn cluster(sites: &Sites, group: Value) -> (World, TestServer) {
+    let plane = ControlPlane::start().await.unwrap();
+    cluster_on(plane, sites, group).await
+}
+
+async fn cluster_on(plane: ControlPlane, sites: &Sites, group: Value) -> (World, TestServer) {
     let names: Vec<String> = (0..NODES).map(node_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let args = [
         "--bind",
         "--allocator-annotations=device=tautline.io/device",
     ];
-    let world = World::with("gated-gpu.yaml", &names, &args).await.unwrap();
+    let world = World::on(plane, "gated-gpu.yaml", &names, &args).await;
+    let world = world.unwrap();
     let client = &world.plane.client;
     let running = testkit::start_with_allocator(sites.clone(), sites.clone())
         .await
@@ -358,5 +371,42 @@ async fn group_is_bound_whole_after_the_extender_was_killed() {
         .map(|node| site_of(node))
         .collect::<BTreeSet<_>>();
     assert_eq!(of.len(), 1, "{nodes:?}");
+    provider.stop().await;
+}
+
+/// The PodGroup that the pods' field `schedulingGroup` names states the size.
+#[tokio::test]
+async fn gang_of_kubernetes_is_bound_whole() {
+    if skipped_on_oldest("PodGroup of Kubernetes") {
+        return;
+    }
+    let served = [
+        "--feature-gates=GenericWorkload=true",
+        "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+    ];
+    let plane = ControlPlane::start_with(|_| Ok(served.map(str::to_owned).into()));
+    let plane = plane.await.unwrap();
+    let (world, provider) = cluster_on(plane, &Sites::default(), json!({})).await;
+    let client = &world.plane.client;
+    let gang = json!({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}});
+    objects::apply_one(client, gang).await.unwrap();
+    let member = async |at: usize| {
+        let mut pod = pod(&format!("train-{at}"), json!({"app": "train"}), None);
+        pod.spec.as_mut().unwrap().scheduling_group = Some(PodSchedulingGroup {
+            pod_group_name: Some("gang".into()),
+        });
+        create(client, pod).await;
+    };
+    for at in 0..3 {
+        member(at).await;
+    }
+    wait_until_three_of_four_exist(&world).await;
+    assert!(bound(client, WORKERS).await.is_empty());
+    member(3).await;
+    let nodes = wait_until_all_are_bound(&world, WORKERS).await;
+    let is_free = |node: &String| FREE_SITE.contains(&&**node);
+    assert!(nodes.values().all(is_free), "{nodes:?}");
     provider.stop().await;
 }

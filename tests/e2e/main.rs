@@ -70,7 +70,15 @@ impl World {
     }
 
     async fn with(sample: &str, nodes: &[&str], extender: &[&str]) -> Result<Self> {
-        let mut plane = ControlPlane::start().await?;
+        Self::on(ControlPlane::start().await?, sample, nodes, extender).await
+    }
+
+    async fn on(
+        mut plane: ControlPlane,
+        sample: &str,
+        nodes: &[&str],
+        extender: &[&str],
+    ) -> Result<Self> {
         objects::apply_kustomization(&plane.client, &root().join("deploy")).await?;
         let role = std::fs::read_to_string(root().join("deploy/with-bind/role.yaml"))?;
         objects::apply(&plane.client, &role).await?;

@@ -15,9 +15,14 @@ use crate::{
 /// The maximum number of pods of a group that are placed together.
 pub const MAX_MEMBERS: usize = 512;
 
+/// The label by which a pod is known to be in a PodGroup of Kubernetes, which its field
+/// `spec.schedulingGroup` names.
+pub const POD_GROUP_LABEL: &str = "scheduling.k8s.io/pod-group";
+
 /// The labels that name a group of pods, and what they name. The first that a pod has counts: a
 /// JobSet's pods have a Job's label too.
-const KNOWN_LABELS: [(&str, &str); 7] = [
+const KNOWN_LABELS: [(&str, &str); 8] = [
+    (POD_GROUP_LABEL, "Kubernetes PodGroup"),
     ("scheduling.x-k8s.io/pod-group", "PodGroup"),
     ("kueue.x-k8s.io/pod-group-name", "pod group"),
     (

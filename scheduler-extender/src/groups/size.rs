@@ -6,9 +6,10 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerRe
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind},
+    discovery,
 };
 use tautline_api::manifest::Workload;
-use tautline_core::group::GroupKey;
+use tautline_core::group::{GroupKey, POD_GROUP_LABEL};
 use tautline_runtime::api_call::{ApiCallError, within};
 
 /// The longest time of a read from the API server.
@@ -29,6 +30,11 @@ pub(super) async fn read(
     let namespace = &group.namespace;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let mut metadata = within(TIMEOUT, pods.get_metadata(pod)).await?.metadata;
+    if let Some(name) = group.name.strip_prefix("Kubernetes PodGroup ")
+        && let Some(minimum) = gang_minimum(client, namespace, name).await?
+    {
+        return Ok(Some(minimum));
+    }
     if let Some(name) = group.name.strip_prefix("PodGroup ") {
         let kind = GroupVersionKind::gvk("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
         let found = get(client, namespace, &kind, name).await?;
@@ -66,6 +72,25 @@ pub(super) async fn read(
         metadata = object.metadata;
     }
     Ok(stated)
+}
+
+/// Returns the `minCount` of a PodGroup of Kubernetes, by the most stable version that the API server
+/// serves; `None` if its pods are no gang.
+async fn gang_minimum(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<u32>, ApiCallError> {
+    let of = POD_GROUP_LABEL.split('/').next().unwrap_or_default();
+    let group = within(TIMEOUT, discovery::group(client, of)).await?;
+    let mut served = group.resources_by_stability().into_iter();
+    let Some((resource, _)) = served.find(|(resource, _)| resource.kind == "PodGroup") else {
+        return Ok(None);
+    };
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let found = within(TIMEOUT, objects.get(name)).await?;
+    let minimum = found.data["spec"]["schedulingPolicy"]["gang"]["minCount"].as_u64();
+    Ok(minimum.and_then(|n| u32::try_from(n).ok()))
 }
 
 async fn get(

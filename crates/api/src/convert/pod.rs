@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{self as corev1, NodeSelectorTerm, PodSpec};
 use tautline_core::{
+    group::POD_GROUP_LABEL,
     model::{AffinityTerm, NodeConstraints, Observed, Pod, Toleration, TolerationValue},
     names::DEFAULT_SCHEDULER,
     node_filter,
@@ -48,7 +49,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         name: name(&pod.metadata),
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
         created_unix: created_unix(&pod.metadata),
-        labels: labels(pod.metadata.labels.as_ref()),
+        labels: pod_labels(pod),
         annotations: pod
             .metadata
             .annotations
@@ -139,6 +140,16 @@ fn rules_in(message: &str) -> Vec<Box<str>> {
 /// Packs labels or annotations.
 pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     map.into_iter().flatten().collect()
+}
+
+/// Returns a pod's labels, with the name of its PodGroup as one more.
+pub fn pod_labels(pod: &corev1::Pod) -> Labels {
+    let group = pod.spec.as_ref().and_then(|s| s.scheduling_group.as_ref());
+    let group = group.and_then(|group| group.pod_group_name.as_deref());
+    let own = pod.metadata.labels.iter().flatten();
+    let own = own.map(|(key, value)| (key.as_str(), value.as_str()));
+    own.chain(group.map(|name| (POD_GROUP_LABEL, name)))
+        .collect()
 }
 
 fn placement(spec: &PodSpec) -> NodeConstraints {

@@ -114,6 +114,10 @@ mirrors! {
         #[prost(message, repeated, tag = "38")] scheduling_gates: Vec<Gate> => list;
         #[prost(message, repeated, tag = "39")] resource_claims: Vec<Claim> => list;
         #[prost(message, optional, tag = "40")] resources: Option<Resources> => part;
+        #[prost(message, optional, tag = "43")] scheduling_group: Option<SchedulingGroup> => part;
+    }
+    SchedulingGroup => corev1::PodSchedulingGroup {
+        #[prost(string, optional, tag = "1")] pod_group_name: Option<String>;
     }
     Container => corev1::Container {
         #[prost(string, tag = "1")] name: String;
