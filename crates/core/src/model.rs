@@ -77,6 +77,8 @@ pub struct Pod {
     pub requests: Resources,
     /// True if the phase is Succeeded or Failed: the pod holds no resources.
     pub finished: bool,
+    /// True if the phase is Failed.
+    pub failed: bool,
     /// True if the condition Ready is True.
     pub ready: bool,
     /// True if the pod has a deletion timestamp.

@@ -105,8 +105,8 @@ impl Follower {
             return;
         }
         let is_gated = pod.node.is_none() && pod.placement.as_ref().is_some_and(|p| p.gated);
-        // A pod that has finished had its place: the rest of a Job needs no new plan for all.
-        let counts = !pod.terminating && !is_gated && (!pod.finished || pod.node.is_some());
+        // A pod that has succeeded had its place: the rest of a Job needs no new plan for all.
+        let counts = !pod.terminating && !is_gated && !pod.failed;
         let of = || Membership::of(snapshot, &pod.namespace, &pod.labels, pod.owner);
         let membership = (counts && !state.is_exempt(&pod.namespace)).then(of);
         let Some(Some(Membership::Member(group, rule))) = membership else {

@@ -46,14 +46,14 @@ impl RuleProvider for Spread {
     }
 }
 
-struct World {
-    served: Served,
-    store: ClusterStore,
+pub struct World {
+    pub served: Served,
+    pub store: ClusterStore,
     _running: testkit::TestServer,
 }
 
 /// Replicas of `web` are each other's peers.
-async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
+pub async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
     let running = testkit::start(Spread { prefers_n1 }).await.unwrap();
     let store = ClusterStore::default();
     store.apply(Object::Service(Service {
@@ -121,7 +121,7 @@ impl World {
         serde_json::from_value(answer["nodenames"].clone()).unwrap()
     }
 
-    async fn ask(&self, name: &str, app: &str) -> Value {
+    pub async fn ask(&self, name: &str, app: &str) -> Value {
         self.ask_in("shop", name, app).await
     }
 
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-const NODES: [&str; 3] = ["n1", "n2", "n3"];
+pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[tokio::test]
 async fn filter_knows_the_answers_before_it() {

@@ -6,6 +6,7 @@
 mod admin;
 mod collector;
 mod floods;
+mod groups;
 mod in_flight;
 mod served;
 mod traces;

@@ -60,6 +60,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         node: node.map(Into::into),
         requests: requests(pod),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
+        failed: phase == Some("Failed"),
         ready: condition(pod, "Ready").is_some_and(|c| c.status == "True"),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         owner: owner(pod),
