@@ -4,7 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use tautline_certificates::{Ca, Times};
-use tautline_core::{answer::AnswerMode, model::ProviderUnavailable, trust::AllocatorKeys};
+use tautline_core::{
+    answer::AnswerMode, group::MAX_MEMBERS, model::ProviderUnavailable, trust::AllocatorKeys,
+};
 use tautline_provider_client::{ClientConfig, config::ALLOCATOR_ANNOTATIONS};
 use tautline_runtime::{cluster_store::ClusterStore, http::Limits, tls::ServerFiles};
 use tautline_scheduler_extender::{App, Certificate, Config};
@@ -215,7 +217,12 @@ fn config(args: Args) -> Result<Config> {
     }
     let files = args.tls.files().map(Certificate::Files);
     let certificate = files.or_else(|| args.generated.certificate(&namespace));
-    let limits = limits(args.request_memory, args.max_body)?;
+    let limits = Limits {
+        // The bind of each pod of the largest group waits on a connection of its own, and one
+        // address may have three quarters of the connections.
+        connections: 2 * MAX_MEMBERS,
+        ..limits(args.request_memory, args.max_body)?
+    };
     Ok(Config {
         limits,
         listen: args.listen,
