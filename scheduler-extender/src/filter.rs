@@ -54,7 +54,7 @@ pub(crate) async fn filter(
     let for_bind = state.config.bind.then(|| question.without_nodes());
     // Boxed, since its kilobytes would burden the requests of ungoverned pods.
     let plan = async {
-        let member = groups::member_plan(state, &attempt.snapshot, &question);
+        let member = groups::member_plan(state, &attempt.snapshot, &question).await;
         let is_alone = member.is_none();
         let (snapshot, plan) = match member {
             Some(plan) => (attempt.snapshot, plan),

@@ -10,6 +10,7 @@ mod solve;
 
 use std::{
     collections::{HashMap, HashSet},
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,7 +22,11 @@ use tautline_core::group::{
 };
 use tautline_pod_requeue::{nominate, wake};
 use tautline_provider_client::PlanningRound;
-use tokio::{sync::mpsc::UnboundedSender, time::timeout};
+use tautline_runtime::api_call::ApiCallError;
+use tokio::{
+    sync::{Notify, mpsc::UnboundedSender},
+    time::{timeout, timeout_at},
+};
 
 pub use self::answer::RULE;
 pub(crate) use self::{answer::member_plan, bind::GroupBind, follow::follow};
@@ -36,6 +41,8 @@ pub(crate) struct Groups {
     rounds: Mutex<HashMap<GroupKey, Rounds>>,
     /// The binds at the barrier, by the pod's UID.
     binds: Mutex<HashMap<Arc<str>, UnboundedSender<Signal>>>,
+    /// Notifies the requests that wait for the end of a plan.
+    planned: Notify,
 }
 
 /// The phases of groups with their names in metrics.
@@ -52,6 +59,9 @@ const PHASES: [(Phase, &str); 7] = [
 /// The longest time of a joint plan: other groups wait for it.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The longest time for which filter waits for a plan, and kube-scheduler for filter.
+const FILTER_WAIT: Duration = Duration::from_millis(100);
+
 type Rounds = HashMap<Arc<str>, Arc<PlanningRound>>;
 
 impl Groups {
@@ -63,6 +73,7 @@ impl Groups {
             follower: Mutex::default(),
             rounds: Mutex::default(),
             binds: Mutex::default(),
+            planned: Notify::new(),
         }
     }
 
@@ -105,7 +116,21 @@ fn apply(state: &Arc<State>, event: Event) {
     carry_out(state, actions);
 }
 
-/// Returns filter's answer for a member.
+/// Returns filter's answer for a member. It waits a moment for a plan that is being made: a refused pod
+/// costs kube-scheduler an event, a status and another attempt.
+async fn ask_patiently(state: &Arc<State>, group: &GroupKey, uid: &str) -> Verdict {
+    let deadline = Instant::now() + FILTER_WAIT;
+    loop {
+        let mut planned = pin!(state.groups.planned.notified());
+        planned.as_mut().enable();
+        let verdict = ask(state, group, uid);
+        let is_planning = matches!(verdict, Verdict::Planning);
+        if !is_planning || timeout_at(deadline.into(), planned).await.is_err() {
+            return verdict;
+        }
+    }
+}
+
 fn ask(state: &Arc<State>, group: &GroupKey, uid: &str) -> Verdict {
     let mut board = state.groups.board.lock();
     let (verdict, actions) = board.ask(group, uid, Instant::now());
@@ -114,6 +139,7 @@ fn ask(state: &Arc<State>, group: &GroupKey, uid: &str) -> Verdict {
 }
 
 fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
+    let woken: HashSet<Arc<str>> = actions.iter().flat_map(woken).cloned().collect();
     for action in actions {
         match action {
             Action::Plan {
@@ -123,15 +149,23 @@ fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
             } => {
                 tokio::spawn(plan(Arc::clone(state), group, number, members));
             }
-            Action::Hold { group, places } => hold(state, &group, &places),
+            Action::Hold { group, places } => {
+                hold(state, &group, &places);
+                // kube-scheduler may ask about the others at any moment.
+                let others = places.into_keys().filter(|uid| !woken.contains(uid));
+                let others: Vec<_> = others.collect();
+                nominate_places(state, &group, &others, Nomination::Place);
+            }
             Action::Free { group, uids } => {
                 let names = state.groups.follower.lock().names(&uids);
                 let names = names.iter().map(|name| &**name);
                 state.store.end_holds(&group.namespace, names);
-                nominate_places(state, &group, &uids, true);
+                nominate_places(state, &group, &uids, Nomination::None);
                 state.follow_flights(&state.store.snapshot());
             }
-            Action::Wake { group, uids } => nominate_places(state, &group, &uids, false),
+            Action::Wake { group, uids } => {
+                nominate_places(state, &group, &uids, Nomination::PlaceAndWake)
+            }
             Action::Proceed { uid, step } => signal(state, &uid, Signal::Proceed(step)),
             Action::Fail { uid, why } => signal(state, &uid, Signal::Fail(why)),
         }
@@ -177,6 +211,7 @@ async fn plan(state: Arc<State>, group: GroupKey, number: u64, members: Vec<Arc<
         }
     };
     apply(&state, event);
+    state.groups.planned.notify_waiters();
 }
 
 /// Counts the members as on their nodes, here and at the providers that count pods.
@@ -196,9 +231,18 @@ fn hold(state: &State, group: &GroupKey, places: &Places) {
     state.follow_flights(&state.store.snapshot());
 }
 
-/// Nominates the members' places, which kube-scheduler then tries first, and makes it try them. With
-/// `is_free` it ends the nominations instead, so that other pods may take the places.
-fn nominate_places(state: &State, group: &GroupKey, uids: &[Arc<str>], is_free: bool) {
+/// What members are nominated to.
+#[derive(Clone, Copy, PartialEq)]
+enum Nomination {
+    /// Their places, which kube-scheduler then tries first.
+    Place,
+    /// Their places, and kube-scheduler shall try them now.
+    PlaceAndWake,
+    /// No node, so that other pods may take the places.
+    None,
+}
+
+fn nominate_places(state: &State, group: &GroupKey, uids: &[Arc<str>], to: Nomination) {
     let Some(client) = &state.client else { return };
     let follower = state.groups.follower.lock();
     for uid in uids {
@@ -207,22 +251,30 @@ fn nominate_places(state: &State, group: &GroupKey, uids: &[Arc<str>], is_free: 
         };
         let (client, group, uid) = (client.clone(), group.clone(), Arc::clone(uid));
         // A pod that is placed alone now has no place.
-        let round = state.groups.round(&group, &uid).filter(|_| !is_free);
+        let round = state.groups.round(&group, &uid);
+        let round = round.filter(|_| to != Nomination::None);
         tokio::spawn(async move {
             let namespace = &group.namespace;
             let called = async {
                 let place = round.as_ref().map(|round| round.nodes.name(0));
-                if is_free || place.is_some() {
+                if place.is_some() || to == Nomination::None {
                     nominate(&client, namespace, &name, &uid, place).await?;
                 }
-                if is_free {
-                    return Ok(());
+                if to == Nomination::PlaceAndWake {
+                    wake(&client, namespace, &name, &uid, "group").await?;
                 }
-                wake(&client, namespace, &name, &uid, "group").await
+                Ok::<_, ApiCallError>(())
             };
             if let Err(error) = called.await {
                 tracing::warn!(%group, pod = %name, %error, "pod not changed");
             }
         });
+    }
+}
+
+fn woken(action: &Action) -> &[Arc<str>] {
+    match action {
+        Action::Wake { uids, .. } => uids,
+        _ => &[],
     }
 }

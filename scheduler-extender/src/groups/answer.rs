@@ -18,7 +18,7 @@ use tautline_core::{
 use tautline_provider_client::{PlanningQuestion, PlanningRound, RuleRecord};
 use tautline_traces::Span;
 
-use super::{apply, ask, follow};
+use super::{apply, ask_patiently, follow};
 use crate::{plans::PodPlan, state::State};
 
 /// The name of the rule by which records and reasons show the decision on a group. The rule's request
@@ -27,7 +27,7 @@ pub const RULE: &str = "group";
 
 /// Returns the plan of a pod that is placed together with others; `None` for a pod that is placed
 /// alone.
-pub(crate) fn member_plan(
+pub(crate) async fn member_plan(
     state: &Arc<State>,
     snapshot: &Snapshot,
     question: &PlanningQuestion,
@@ -48,7 +48,7 @@ pub(crate) fn member_plan(
         }
         Membership::Member(group, rule) => {
             follow::catch_up(state);
-            let verdict = ask(state, &group, &pod.uid);
+            let verdict = ask_patiently(state, &group, &pod.uid).await;
             if rule.minimum.is_none() && matches!(verdict, Verdict::Waiting { .. }) {
                 follow::read_size_again(state, &group);
             }
