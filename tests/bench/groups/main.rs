@@ -203,10 +203,15 @@ async fn run(client: &Client, args: &Args, namespace: &str, is_grouped: bool) ->
     let making = cluster::each(args.groups * args.pods, one);
     let looking = look(args, || bound(&store.state()), begun);
     let ((), round) = futures::future::try_join(making, looking).await?;
-    watching.abort();
     let all: Api<Pod> = Api::namespaced(client.clone(), namespace);
     all.delete_collection(&Default::default(), &Default::default())
         .await?;
+    let deleted = Instant::now();
+    while !store.state().is_empty() {
+        ensure!(deleted.elapsed() < PATIENCE, "pods of {namespace} remain");
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    watching.abort();
     Ok(round)
 }
 
