@@ -273,21 +273,22 @@ no_instances() {
     jq -e 'all(.[]; .now == [])' <<<"$state" >/dev/null
 }
 
-# A card of n1 gets a fault: its pod is evicted, and gets another card.
+# The card of a pod gets a fault: the pod is evicted, and gets another card.
 break_card() {
-    local pod node record card
+    local pod node record card milli
     deployment drained 2 1000
     wait_for 60 "two whole cards are given" deployed drained 2
-    read -r pod node _ record _ < <(records | grep '^vision/drained.* n1 ')
+    read -r pod node _ record _ < <(records | grep -m1 '^vision/drained')
     card=${record%%:*}
-    change_cards n1 "(.cards[] | select(.uuid == \"$card\")).xids = [79]"
+    milli=$(jq '.cards | length * 1000' "$run/$node/fake/cards.json")
+    change_cards "$node" "(.cards[] | select(.uuid == \"$card\")).xids = [79]"
     wait_for 20 "the binding of ${pod#*/} is a violation" binding_says "${pod#*/}" Violation Xid79
     wait_for 60 "the pods are on other cards" drained "$card"
-    wait_for 20 "the card is out of the node's capacity" allocatable n1 7000
+    wait_for 20 "the card is out of the node's capacity" allocatable "$node" $((milli - 1000))
     # The reader forgets a fault when it restarts.
-    change_cards n1 "(.cards[] | select(.uuid == \"$card\")).xids = []"
-    kubectl -n tautline-system delete pod "$(agent_of n1)" --wait=false >/dev/null
-    wait_for 60 "the card is back" allocatable n1 8000
+    change_cards "$node" "(.cards[] | select(.uuid == \"$card\")).xids = []"
+    kubectl -n tautline-system delete pod "$(agent_of "$node")" --wait=false >/dev/null
+    wait_for 60 "the card is back" allocatable "$node" "$milli"
 }
 
 drained() {
