@@ -374,6 +374,30 @@ async fn group_is_bound_whole_after_the_extender_was_killed() {
     provider.stop().await;
 }
 
+/// As an extender leaves a group that is killed between two bindings.
+#[tokio::test]
+async fn group_that_is_bound_in_part_is_completed() {
+    let (world, provider) = cluster(&Sites::default(), by_label()).await;
+    let client = &world.plane.client;
+    let labels = json!({"app": "train", "train": "first"});
+    for at in 0..2 {
+        let bound = pod(&format!("train-{at}"), labels.clone(), Some(FREE_SITE[at]));
+        create(client, bound).await;
+    }
+    for at in 2..4 {
+        worker(client, at).await;
+    }
+    let all = async || {
+        let nodes = bound(client, WORKERS).await;
+        (nodes.len() == 4).then_some(nodes)
+    };
+    let what = "all four workers are bound";
+    let nodes = eventually(what, PATIENCE, all, async || world.state()).await;
+    let is_free = |node: &String| FREE_SITE.contains(&&**node);
+    assert!(nodes.values().all(is_free), "{nodes:?}");
+    provider.stop().await;
+}
+
 /// The PodGroup that the pods' field `schedulingGroup` names states the size.
 #[tokio::test]
 async fn gang_of_kubernetes_is_bound_whole() {

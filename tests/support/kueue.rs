@@ -65,7 +65,8 @@ impl ControlPlane {
         };
         let what = "the certificate of Kueue's webhooks";
         let data = eventually(what, PATIENCE, check, async || self.logs()).await;
-        for (name, content) in data {
+        // Kueue reads both when the certificate is there, so the key comes first.
+        for (name, content) in data.into_iter().rev() {
             fs::write(dir.join(name), content.0)?;
         }
         Ok(())
