@@ -151,7 +151,7 @@ fn carry_out(state: &Arc<State>, actions: Vec<Action>) {
             }
             Action::Hold { group, places } => {
                 hold(state, &group, &places);
-                // kube-scheduler may ask about the others at any moment.
+                // kube-scheduler may ask about a member that it has not set aside at any moment.
                 let others = places.into_keys().filter(|uid| !woken.contains(uid));
                 let others: Vec<_> = others.collect();
                 nominate_places(state, &group, &others, Nomination::Place);
@@ -231,17 +231,18 @@ fn hold(state: &State, group: &GroupKey, places: &Places) {
     state.follow_flights(&state.store.snapshot());
 }
 
-/// What members are nominated to.
+/// The nominated node that members get.
 #[derive(Clone, Copy, PartialEq)]
 enum Nomination {
-    /// Their places, which kube-scheduler then tries first.
+    /// Each member gets its place, which kube-scheduler then tries first.
     Place,
-    /// Their places, and kube-scheduler shall try them now.
+    /// The same, and kube-scheduler is made to try the members now.
     PlaceAndWake,
-    /// No node, so that other pods may take the places.
+    /// Members get no node, so that other pods may take the places.
     None,
 }
 
+/// Changes the nominated nodes of these members.
 fn nominate_places(state: &State, group: &GroupKey, uids: &[Arc<str>], to: Nomination) {
     let Some(client) = &state.client else { return };
     let follower = state.groups.follower.lock();

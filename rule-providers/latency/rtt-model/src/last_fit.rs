@@ -1,4 +1,4 @@
-//! What a fit leaves to the next one.
+//! Keeps what a fit leaves to the next one.
 
 use crate::{NodeId, coords::Place, recovery::History};
 
