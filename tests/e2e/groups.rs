@@ -37,7 +37,7 @@ use crate::{World, in_flight::node_name, placement::wait_for_provider};
 /// Five sites of two nodes.
 const NODES: usize = 10;
 /// The only site with room for a group of four.
-pub const FREE_SITE: [&str; 2] = ["n6", "n7"];
+const FREE_SITE: [&str; 2] = ["n6", "n7"];
 /// The label of the pods that the offer selects.
 const WORKERS: &str = "app=train";
 /// The longest time for which a group may be bound in part, while its bindings are written.
@@ -246,6 +246,12 @@ pub async fn wait_until_all_are_bound(world: &World, label: &str) -> BTreeMap<St
     eventually("all four pods are bound", PATIENCE, check, state).await
 }
 
+/// Checks that all pods are on the site with room for a group.
+pub fn assert_on_free_site(nodes: &BTreeMap<String, String>) {
+    let is_free = |node: &String| FREE_SITE.contains(&&**node);
+    assert!(nodes.values().all(is_free), "{nodes:?}");
+}
+
 async fn wait_for_event(world: &World, pod: &str, text: &str) {
     let client = &world.plane.client;
     let check = async || {
@@ -290,10 +296,7 @@ async fn group_waits_for_its_last_pod_and_is_bound_where_all_have_room() {
     assert!(bound(client, WORKERS).await.is_empty());
     worker(client, 3).await;
     let nodes = wait_until_all_are_bound(&world, WORKERS).await;
-    assert!(
-        nodes.values().all(|node| FREE_SITE.contains(&&**node)),
-        "{nodes:?}"
-    );
+    assert_on_free_site(&nodes);
 
     // A worker that dies is placed alone, near the others.
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
@@ -374,14 +377,14 @@ async fn group_is_bound_whole_after_the_extender_was_killed() {
     provider.stop().await;
 }
 
-/// As an extender leaves a group that is killed between two bindings.
+/// An extender that is killed between two bindings leaves such a group.
 #[tokio::test]
 async fn group_that_is_bound_in_part_is_completed() {
     let (world, provider) = cluster(&Sites::default(), by_label()).await;
     let client = &world.plane.client;
     let labels = json!({"app": "train", "train": "first"});
-    for at in 0..2 {
-        let bound = pod(&format!("train-{at}"), labels.clone(), Some(FREE_SITE[at]));
+    for (at, node) in FREE_SITE.into_iter().enumerate() {
+        let bound = pod(&format!("train-{at}"), labels.clone(), Some(node));
         create(client, bound).await;
     }
     for at in 2..4 {
@@ -393,8 +396,7 @@ async fn group_that_is_bound_in_part_is_completed() {
     };
     let what = "all four workers are bound";
     let nodes = eventually(what, PATIENCE, all, async || world.state()).await;
-    let is_free = |node: &String| FREE_SITE.contains(&&**node);
-    assert!(nodes.values().all(is_free), "{nodes:?}");
+    assert_on_free_site(&nodes);
     provider.stop().await;
 }
 
@@ -430,7 +432,6 @@ async fn gang_of_kubernetes_is_bound_whole() {
     assert!(bound(client, WORKERS).await.is_empty());
     member(3).await;
     let nodes = wait_until_all_are_bound(&world, WORKERS).await;
-    let is_free = |node: &String| FREE_SITE.contains(&&**node);
-    assert!(nodes.values().all(is_free), "{nodes:?}");
+    assert_on_free_site(&nodes);
     provider.stop().await;
 }

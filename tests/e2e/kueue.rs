@@ -18,7 +18,7 @@ use tautline_tests::{
 use crate::{
     World,
     admission::rendered,
-    groups::{FREE_SITE, Sites, cluster, pods, site_of, wait_until_all_are_bound},
+    groups::{Sites, assert_on_free_site, cluster, pods, site_of, wait_until_all_are_bound},
 };
 
 /// A node with room for four pods, outside the flavors' nodes.
@@ -169,9 +169,7 @@ async fn jobs_that_kueue_admits_are_placed_as_groups() {
     let client = world.plane.client.clone();
     queue(&client, "train", false).await;
     let check_nodes = async |job: &str| {
-        let nodes = wait_until_all_are_bound(&world, &label_of(job)).await;
-        let is_free = |node: &String| FREE_SITE.contains(&&**node);
-        assert!(nodes.values().all(is_free), "{nodes:?}");
+        assert_on_free_site(&wait_until_all_are_bound(&world, &label_of(job)).await);
     };
     // The site outside the flavor's nodes has room too.
     job(&client, "first", "train", json!({})).await;

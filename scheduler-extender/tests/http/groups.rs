@@ -6,11 +6,10 @@ use serde_json::Value;
 use tautline_core::{
     answer::AnswerMode,
     index::Object,
-    model::{GroupRule, Node, Offer, Pod, Target, TargetKind},
-    selector::Selector,
+    model::{GroupRule, Node, Offer, Pod},
 };
 
-use crate::in_flight::{NODES, World, world};
+use crate::in_flight::{NODES, World, target, world};
 
 /// Pods labelled `app: train` are placed in groups of two.
 async fn cluster() -> World {
@@ -22,19 +21,10 @@ async fn cluster() -> World {
             ..Node::default()
         }));
     }
-    let target = |name: &str| Target {
-        name: name.into(),
-        kind: TargetKind::Pod,
-        api_version: "v1".into(),
-        selector: Selector {
-            match_labels: vec![("app".into(), "train".into())],
-            ..Selector::default()
-        },
-    };
     world.store.apply(Object::Offer(Offer {
         namespace: "shop".into(),
         name: "train".into(),
-        targets: vec![target("worker"), target("others")],
+        targets: vec![target("worker", "train"), target("others", "train")],
         policies: vec!["apart".into()],
         period: Duration::from_secs(60),
         group: Some(GroupRule {
@@ -65,21 +55,11 @@ fn named(name: &str) -> Pod {
     }
 }
 
-/// A pod that ran on this node until now.
-fn ended(name: &str, node: &str, failed: bool) -> Pod {
-    Pod {
-        node: Some(node.into()),
-        finished: true,
-        failed,
-        ..named(name)
-    }
-}
-
 fn nodes(answer: &Value) -> Vec<String> {
     serde_json::from_value(answer["nodenames"].clone()).unwrap_or_default()
 }
 
-/// Asks until the pod gets a node.
+/// Asks until the pod gets a node; filter waits for the plan.
 async fn placed(world: &World, name: &str) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -88,7 +68,6 @@ async fn placed(world: &World, name: &str) -> String {
             return node.clone();
         }
         assert!(Instant::now() < deadline, "{answer}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -103,22 +82,26 @@ async fn pods_of_a_group_wait_for_each_other() {
     assert_ne!(first, placed(&world, "w-1").await);
 }
 
-#[tokio::test]
-async fn replacement_of_failed_pods_waits_for_the_others() {
+/// Returns the answer for a pod after two others of its group have ended.
+async fn answer_after_ended_pods(failed: bool) -> Value {
     let world = cluster().await;
-    show(&world, ended("w-0", "n1", true));
-    show(&world, ended("w-1", "n2", true));
+    for (name, node) in [("w-0", "n1"), ("w-1", "n2")] {
+        let ended = Pod {
+            node: Some(node.into()),
+            finished: true,
+            failed,
+            ..named(name)
+        };
+        show(&world, ended);
+    }
     show(&world, named("w-2"));
-    let answer = world.ask("w-2", "train").await;
-    assert!(answer.to_string().contains("group/Waiting"), "{answer}");
+    world.ask("w-2", "train").await
 }
 
 #[tokio::test]
-async fn succeeded_pods_had_their_places() {
-    let world = cluster().await;
-    show(&world, ended("w-0", "n1", false));
-    show(&world, ended("w-1", "n2", false));
-    show(&world, named("w-2"));
-    let answer = world.ask("w-2", "train").await;
+async fn failed_pods_do_not_count_as_placed_and_succeeded_ones_do() {
+    let answer = answer_after_ended_pods(true).await;
+    assert!(answer.to_string().contains("group/Waiting"), "{answer}");
+    let answer = answer_after_ended_pods(false).await;
     assert_eq!(nodes(&answer), NODES, "{answer}");
 }

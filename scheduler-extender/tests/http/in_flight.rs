@@ -81,6 +81,19 @@ pub async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
     }
 }
 
+/// Selects the pods labelled with this `app`.
+pub fn target(name: &str, app: &str) -> Target {
+    Target {
+        name: name.into(),
+        kind: TargetKind::Pod,
+        api_version: "v1".into(),
+        selector: Selector {
+            match_labels: vec![("app".into(), app.into())],
+            ..Selector::default()
+        },
+    }
+}
+
 /// Pods of `web` in the namespace are each other's peers.
 fn govern(store: &ClusterStore, namespace: &str) {
     store.apply(Object::Policy(Policy {
@@ -92,21 +105,12 @@ fn govern(store: &ClusterStore, namespace: &str) {
             ..Rule::default()
         }],
     }));
-    let target = |name: &str| Target {
-        name: name.into(),
-        kind: TargetKind::Pod,
-        api_version: "v1".into(),
-        selector: Selector {
-            match_labels: vec![("app".into(), "web".into())],
-            ..Selector::default()
-        },
-    };
     store.apply(Object::Offer(Offer {
         namespace: namespace.into(),
         name: "web".into(),
         uid: "".into(),
         created_unix: 0,
-        targets: vec![target("one"), target("other")],
+        targets: vec![target("one", "web"), target("other", "web")],
         policies: vec!["apart".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,

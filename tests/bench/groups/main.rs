@@ -21,7 +21,7 @@ use kube::{Api, Client, ResourceExt};
 use kube_runtime::{WatchStreamExt, reflector, watcher};
 use serde_json::{Value, json};
 use tautline_bench::{Output, cluster, node_name, table};
-use tautline_tests::{control_plane::ControlPlane, objects, root, servers::Server};
+use tautline_tests::{control_plane::ControlPlane, eventually, objects, root, servers::Server};
 
 /// The interval between two looks at the groups.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -206,11 +206,9 @@ async fn run(client: &Client, args: &Args, namespace: &str, is_grouped: bool) ->
     let all: Api<Pod> = Api::namespaced(client.clone(), namespace);
     all.delete_collection(&Default::default(), &Default::default())
         .await?;
-    let deleted = Instant::now();
-    while !store.state().is_empty() {
-        ensure!(deleted.elapsed() < PATIENCE, "pods of {namespace} remain");
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    let gone = async || store.state().is_empty().then_some(());
+    let remain = async || format!("{:?}", bound(&store.state()));
+    eventually("the pods of the round are gone", PATIENCE, gone, remain).await;
     watching.abort();
     Ok(round)
 }
