@@ -236,7 +236,7 @@ fn hold(state: &State, group: &GroupKey, places: &Places) {
 enum Nomination {
     /// Each member gets its place, which kube-scheduler then tries first.
     Place,
-    /// The same, and kube-scheduler is made to try the members now.
+    /// Each member gets its place, and kube-scheduler is made to try it now.
     PlaceAndWake,
     /// Members get no node, so that other pods may take the places.
     None,
