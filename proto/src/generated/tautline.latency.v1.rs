@@ -119,6 +119,11 @@ pub struct Target {
     /// An active rule names the pair: visit it at least every two seconds.
     #[prost(bool, tag = "5")]
     pub demand: bool,
+    /// An address outside the cluster, where no agent answers: the agent takes the
+    /// time of a TCP connect every ten seconds, and sends no data. Such a target has
+    /// no key.
+    #[prost(bool, tag = "6")]
+    pub outside: bool,
 }
 /// The whole list, in place of the last one from this replica. An agent that
 /// hears several replicas measures what any of them asks for, within its budget.

@@ -217,6 +217,7 @@ mod tests {
             address: "10.0.0.1:5310".to_owned(),
             key: vec![1; 32],
             demand,
+            outside: false,
         }
     }
 

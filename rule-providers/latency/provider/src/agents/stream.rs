@@ -305,6 +305,7 @@ impl Stream {
                 address: instance.address?.to_string(),
                 key: Vec::new(),
                 demand,
+                outside: false,
             })
         });
         let mut targets: Vec<Target> = targets.collect();
