@@ -1,6 +1,6 @@
 //! Measures the network from a node: sends UDP echoes to the targets that the latency provider
 //! names, and reports changes on a stream. The targets are few; the provider predicts the
-//! round-trip times of all other pairs.
+//! round-trip times of all other pairs. Targets outside the cluster get TCP connects instead.
 //!
 //! ```text
 //! provider ── targets ──▶ schedule ──▶ measure ── UDP echo ──▶ agents of other nodes
@@ -21,6 +21,7 @@ mod in_flight;
 mod limit;
 mod measure;
 mod metrics;
+mod outside;
 mod pair;
 mod pairs;
 mod probe;

@@ -27,6 +27,7 @@ use crate::{
     echo::{Echo, Reply},
     in_flight::{LostRequest, TIMEOUT},
     metrics::Metrics,
+    outside::{OUTSIDE_INTERVAL, OutsideSchedule},
     pair::{Pair, UNREACHABLE_LOSSES},
     pairs::Pairs,
     schedule::Schedule,
@@ -79,8 +80,12 @@ impl Shared {
         self.visits.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Sends an echo request, unless the target is outside the cluster.
     pub fn request_sample(&self, target: &Target, context: ProbeContext) {
-        let sent = (self.echo).send_request(target.address, &target.secret, context);
+        let Some(secret) = &target.secret else {
+            return;
+        };
+        let sent = (self.echo).send_request(target.address, secret, context);
         // For example, the socket's buffer is full. The next visit tries again.
         if let Err(error) = sent {
             tracing::debug!(?target, %error, "an echo request was not sent");
@@ -120,6 +125,7 @@ pub struct Inbox {
 pub struct MeasureTask {
     shared: Arc<Shared>,
     schedule: Schedule<Key>,
+    outside: OutsideSchedule<Key>,
     lists: ReplicaLists,
     targets: HashMap<Key, Target>,
     retries: Vec<(Instant, Key)>,
@@ -133,6 +139,7 @@ impl MeasureTask {
         Self {
             shared,
             schedule: Schedule::new(seed, now),
+            outside: OutsideSchedule::new(seed),
             lists: ReplicaLists::default(),
             targets: HashMap::new(),
             retries: Vec::new(),
@@ -159,6 +166,7 @@ impl MeasureTask {
         let retry = self.retries.iter().map(|(at, _)| *at).min();
         let others = [
             self.schedule.next_visit_at(),
+            self.outside.next_visit_at(),
             self.shared.echo.earliest(),
             retry,
         ];
@@ -185,6 +193,9 @@ impl MeasureTask {
                 .is_some_and(|pair| pair.is_fallback() || pair.losses() >= UNREACHABLE_LOSSES);
             drop(pairs);
             self.visit(&key, udp_lost);
+        }
+        while let Some(key) = self.outside.next(now) {
+            self.visit(&key, true);
         }
         if self.tidied + REFRESH_INTERVAL <= now {
             self.tidied = now;
@@ -278,15 +289,22 @@ impl MeasureTask {
             key,
             visit,
             sent,
-            rtt: Some(rtt),
-        } = end
-        else {
+            rtt,
+        } = end;
+        let Some(target) = self.targets.get(&key) else {
             return;
         };
-        if !self.targets.contains_key(&key) {
+        let now = Instant::now();
+        if target.is_outside() {
+            self.shared.change(&key, now, |pair| match rtt {
+                Some(rtt) => _ = pair.connected(rtt, visit, sent, now),
+                None => _ = pair.lost(visit, sent),
+            });
             return;
         }
-        let now = Instant::now();
+        let Some(rtt) = rtt else {
+            return;
+        };
         let used = self.shared.change(&key, now, |pair| {
             let udp_lost = pair.is_fallback() || pair.losses() >= UNREACHABLE_LOSSES;
             let used = udp_lost && pair.connected(rtt, visit, sent, now);
@@ -318,9 +336,13 @@ impl MeasureTask {
     fn take(&mut self, id: Option<u64>) {
         let (union, now) = (self.lists.merge(), Instant::now());
         self.shared.echo.set_identity(id, &union.keys);
-        let each = union.targets.iter();
+        let (outside, inside): (Vec<_>, Vec<_>) =
+            union.targets.iter().partition(|t| t.is_outside());
+        let each = inside.iter();
         self.schedule
             .set(each.map(|t| (t.key.clone(), t.demand)), now);
+        self.outside.set(outside.iter().map(|t| t.key.clone()), now);
+        self.shared.metrics.outside.set(outside.len() as i64);
         let each = union.targets.into_iter();
         let targets: HashMap<_, _> = each.map(|t| (t.key.clone(), t)).collect();
         let before = std::mem::replace(&mut self.targets, targets);
@@ -328,6 +350,7 @@ impl MeasureTask {
             if before.get(key).is_some_and(|t| !t.same_endpoint(target)) {
                 self.shared.change(key, now, |pair| pair.moved(now));
                 self.schedule.prioritize(key, now);
+                self.outside.prioritize(key, now);
             }
         }
         self.retries
@@ -342,8 +365,83 @@ impl MeasureTask {
     }
 
     fn refresh(&self, now: Instant) {
-        let each = self.targets.keys();
-        let each = each.map(|key| (key, self.schedule.refresh(key)));
+        let each = self.targets.iter().map(|(key, target)| {
+            let outside = target.is_outside().then_some(OUTSIDE_INTERVAL);
+            (key, outside.or_else(|| self.schedule.refresh(key)))
+        });
         self.shared.pairs.lock().visited(each, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tautline_proto::latency;
+    use tokio::{net::TcpListener, sync::mpsc};
+
+    use super::*;
+
+    fn list(address: SocketAddr) -> TargetList {
+        TargetList::from(latency::Targets {
+            targets: vec![latency::Target {
+                node: "outside".to_owned(),
+                address: address.to_string(),
+                outside: true,
+                ..latency::Target::default()
+            }],
+            echo_id: 1,
+            responder_keys: Vec::new(),
+        })
+    }
+
+    #[tokio::test]
+    async fn outside_target_is_connected_to_once_an_interval_and_unreachable_after_three() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let metrics = Metrics::default();
+        let echo = Echo::bind(any, metrics.clone()).unwrap();
+        let shared = Arc::new(Shared::new(echo, metrics.clone()));
+        let (connected, mut connects) = mpsc::channel(CONNECT_QUEUE_LENGTH);
+        let mut task = MeasureTask::new(Arc::clone(&shared), connected, 7);
+        let listener = TcpListener::bind(any).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for replica in 0..2 {
+            task.ordered(Command::Measure((replica, any), list(address)));
+        }
+        let key = list(address).targets[0].key.clone();
+        let figures = || {
+            let (pairs, now) = (shared.pairs.lock(), Instant::now());
+            pairs.get(&key).unwrap().figures(now)
+        };
+
+        let mut now = Instant::now();
+        task.run_due(now);
+        assert!(task.outside.next_visit_at() > Some(now + OUTSIDE_INTERVAL / 2));
+        task.connected(connects.recv().await.unwrap());
+        let pair = figures();
+        assert_eq!(
+            (pair.state(), pair.connect, pair.samples),
+            (State::Measured, true, 1)
+        );
+
+        drop(listener);
+        for _ in 0..UNREACHABLE_LOSSES {
+            assert_eq!(figures().state(), State::Measured);
+            now += OUTSIDE_INTERVAL;
+            task.run_due(now);
+            task.connected(connects.recv().await.unwrap());
+            assert!(task.retries.is_empty(), "the target is probed again");
+        }
+        assert_eq!(figures().state(), State::Unreachable);
+        assert!(*shared.urgent.borrow() > 0);
+        assert_eq!(metrics.sent.get(), 0);
+
+        // The losses were those of the old address.
+        task.ordered(Command::Measure(
+            (0, any),
+            list(([127, 0, 0, 2], address.port()).into()),
+        ));
+        assert_eq!(figures().state(), State::Measured);
+        assert!(task.outside.next_visit_at() <= Some(Instant::now()));
     }
 }

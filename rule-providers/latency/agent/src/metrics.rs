@@ -29,9 +29,12 @@ tautline_runtime::metrics! {
         pub targets: Gauge => "latency_agent_targets", "Nodes measured in turn";
         pub demand: Gauge
             => "latency_agent_demand_targets", "Nodes measured for active rules";
+        pub outside: Gauge => "latency_agent_outside_targets",
+            "Addresses outside the cluster, measured by TCP connect";
         pub demand_excess: Gauge => "latency_agent_demand_excess",
             "Nodes of active rules that exceed the budget of a visit every 2 s";
         pub base_excess: Gauge => "latency_agent_targets_refused",
-            "Requested nodes beyond the 32 in turn, or without a usable address or key";
+            "Requested targets beyond the 32 in turn or the 256 outside, or without a usable address \
+             or key";
     }
 }

@@ -63,10 +63,12 @@ impl Prober {
         probe.targets.truncate(MAX_TARGETS);
         let (targets, _) = targets::usable(&probe.targets);
         let samples = probe.samples.clamp(1, MAX_SAMPLES);
-        let requests = targets.len() as f64 * f64::from(samples);
+        // Nothing is sent to targets outside the cluster.
+        let inside: Vec<_> = targets.iter().filter(|t| !t.is_outside()).collect();
+        let requests = inside.len() as f64 * f64::from(samples);
         let place = self.places.try_acquire();
         if place.is_ok() && self.bucket.lock().take(requests, Instant::now()) {
-            _ = timeout_at(deadline, self.measure(&targets, samples)).await;
+            _ = timeout_at(deadline, self.measure(&inside, samples)).await;
         } else {
             self.shared.metrics.probes_limited.inc();
         }
@@ -80,7 +82,7 @@ impl Prober {
         }
     }
 
-    async fn measure(&self, targets: &[Target], samples: u32) {
+    async fn measure(&self, targets: &[&Target], samples: u32) {
         let (open, ticket) = watch::channel(());
         let (visit, mut round) = (self.shared.visit(), Tick::now());
         for _ in 0..samples {

@@ -207,7 +207,7 @@ async fn transferred(agent: &StreamContext, test: Throughput) -> from_agent::Wha
         let target = Target::try_from(target)?;
         let test = Test {
             to: target.address,
-            key: target.secret,
+            key: target.secret.context("the target is outside the cluster")?,
             echo_id: agent.shared.echo.id(),
             max_bytes: test.max_bytes,
             max_millis: test.max_millis,

@@ -12,6 +12,8 @@ use tautline_proto::latency;
 pub const MAX_BASE_TARGETS: usize = 32;
 /// The greatest number of rows of one list, and of targets in demand. Further rows are left out.
 const MAX_TARGET_ROWS: usize = 1_024;
+/// The greatest number of targets outside the cluster.
+const MAX_OUTSIDE_TARGETS: usize = 256;
 /// The greatest number of responder keys.
 const MAX_RESPONDER_KEYS: usize = 8;
 /// The minimum length of a key in bytes; a shorter key protects nothing.
@@ -30,7 +32,9 @@ pub struct Key {
 pub struct Target {
     pub key: Key,
     pub address: SocketAddr,
-    pub secret: Arc<hmac::Key>,
+    /// The key of the packets that this agent exchanges with the target; `None`: the target is
+    /// outside the cluster, where no agent answers.
+    pub secret: Option<Arc<hmac::Key>>,
     pub demand: bool,
 }
 
@@ -41,9 +45,16 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
+    pub fn is_outside(&self) -> bool {
+        self.secret.is_none()
+    }
+
     pub fn same_endpoint(&self, other: &Self) -> bool {
-        let mark = |target: &Self| hmac::sign(&target.secret, b"same");
-        self.address == other.address && mark(self).as_ref() == mark(other).as_ref()
+        let mark = |target: &Self| {
+            let secret = target.secret.as_ref();
+            secret.map(|secret| hmac::sign(secret, b"same").as_ref().to_vec())
+        };
+        self.address == other.address && mark(self) == mark(other)
     }
 }
 
@@ -70,7 +81,7 @@ impl TryFrom<&latency::Target> for Target {
             let address = row.address.chars().take(64).collect();
             return Err(Unusable::Address(name.clone(), address));
         };
-        if row.key.len() < MIN_KEY_BYTES {
+        if !row.outside && row.key.len() < MIN_KEY_BYTES {
             return Err(Unusable::Key(name.clone(), row.key.len()));
         }
         Ok(Self {
@@ -79,7 +90,7 @@ impl TryFrom<&latency::Target> for Target {
                 instance: row.instance.as_str().into(),
             },
             address,
-            secret: Arc::new(signing_key(&row.key)),
+            secret: (!row.outside).then(|| Arc::new(signing_key(&row.key))),
             demand: row.demand,
         })
     }
@@ -187,9 +198,11 @@ impl ReplicaLists {
                 }
             }
         }
-        let (mut base, mut demand) = (0, 0);
+        let (mut base, mut demand, mut outside) = (0, 0, 0);
         for target in order.iter().filter_map(|key| all.remove(key)) {
-            let (count, most) = if target.demand {
+            let (count, most) = if target.is_outside() {
+                (&mut outside, MAX_OUTSIDE_TARGETS)
+            } else if target.demand {
                 (&mut demand, MAX_TARGET_ROWS)
             } else {
                 (&mut base, MAX_BASE_TARGETS)
@@ -281,6 +294,25 @@ mod tests {
     }
 
     #[test]
+    fn outside_targets_need_no_key_and_have_a_bound_of_their_own() {
+        let outside = |n: usize| latency::Target {
+            key: Vec::new(),
+            outside: true,
+            ..row(&format!("o{n}"), n.is_multiple_of(2))
+        };
+        let mut rows: Vec<_> = (0..300).map(outside).collect();
+        rows.extend((0..40).map(|n| row(&format!("n{n}"), n >= 32)));
+        let mut lists = ReplicaLists::default();
+        lists.set(replica(1), list(&rows, &[]));
+        lists.set(replica(2), list(&rows, &[]));
+        let union = lists.merge();
+        let outside = union.targets.iter().filter(|t| t.is_outside()).count();
+        assert_eq!(outside, MAX_OUTSIDE_TARGETS);
+        assert_eq!(union.targets.len(), MAX_OUTSIDE_TARGETS + 40);
+        assert_eq!(union.refused, 300 - MAX_OUTSIDE_TARGETS);
+    }
+
+    #[test]
     fn another_address_or_key_is_another_way() {
         let target = |change: fn(&mut latency::Target)| {
             let mut row = row("n", false);
@@ -291,6 +323,9 @@ mod tests {
         assert!(known.same_endpoint(&target(|r| r.demand = true)));
         assert!(!known.same_endpoint(&target(|r| r.address = "10.0.0.2:5310".into())));
         assert!(!known.same_endpoint(&target(|r| r.key = vec![2; 32])));
+        let outside = target(|r| r.outside = true);
+        assert!(!known.same_endpoint(&outside) && !outside.same_endpoint(&known));
+        assert!(outside.same_endpoint(&target(|r| (r.outside, r.key) = (true, Vec::new()))));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod figures;
+mod outside;
 mod provider;
 // The one of the end-to-end tests; depending on their crate would build a control
 // plane's clients.

@@ -1,0 +1,128 @@
+//! Plans the visits of addresses outside the cluster. Each address is visited about every ten
+//! seconds, however many other targets there are. The code is pure: the caller passes the time.
+
+use std::{
+    hash::Hash,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use hashbrown::HashMap;
+
+/// The longest time between two visits of an address. A random part of up to a tenth is subtracted.
+pub const OUTSIDE_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct OutsideSchedule<K> {
+    due: HashMap<K, Instant>,
+    rng: Rng,
+}
+
+impl<K: Clone + Eq + Hash> OutsideSchedule<K> {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            due: HashMap::new(),
+            rng: Rng::with_seed(seed),
+        }
+    }
+
+    /// Replaces the targets. New targets are due now, and known targets keep their times.
+    pub fn set(&mut self, targets: impl IntoIterator<Item = K>, now: Instant) {
+        let before = std::mem::take(&mut self.due);
+        let each = targets.into_iter();
+        self.due = each
+            .map(|key| {
+                let due = before.get(&key).copied().unwrap_or(now);
+                (key, due)
+            })
+            .collect();
+    }
+
+    /// Makes a target due now, if it is known.
+    pub fn prioritize(&mut self, key: &K, now: Instant) {
+        if let Some(due) = self.due.get_mut(key) {
+            *due = now;
+        }
+    }
+
+    /// Returns a target to visit now. The caller repeats the call until it returns `None`.
+    pub fn next(&mut self, now: Instant) -> Option<K> {
+        let (key, due) = self.due.iter_mut().find(|(_, due)| **due <= now)?;
+        *due = now + OUTSIDE_INTERVAL.mul_f64(1.0 - self.rng.f64() * 0.1);
+        Some(key.clone())
+    }
+
+    pub fn next_visit_at(&self) -> Option<Instant> {
+        self.due.values().min().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Visits until `end` whatever is due, and returns the times of each target's visits.
+    fn run(
+        schedule: &mut OutsideSchedule<u32>,
+        mut now: Instant,
+        end: Instant,
+    ) -> BTreeMap<u32, Vec<Instant>> {
+        let mut visits: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        while now <= end {
+            while let Some(key) = schedule.next(now) {
+                visits.entry(key).or_default().push(now);
+            }
+            let wake = schedule.next_visit_at().unwrap();
+            assert!(wake > now, "it would spin");
+            now = wake;
+        }
+        visits
+    }
+
+    #[test]
+    fn outside_targets_are_visited_at_once_and_then_about_every_10_s() {
+        let (mut schedule, start) = (OutsideSchedule::new(7), Instant::now());
+        schedule.set(0..256, start);
+        let visits = run(&mut schedule, start, start + 20 * OUTSIDE_INTERVAL);
+        assert_eq!(visits.len(), 256);
+        let mut gaps = Vec::new();
+        for times in visits.values() {
+            assert_eq!(times[0], start);
+            gaps.extend(times.windows(2).map(|w| w[1] - w[0]));
+        }
+        let range = OUTSIDE_INTERVAL.mul_f64(0.9)..=OUTSIDE_INTERVAL;
+        assert!(gaps.iter().all(|gap| range.contains(gap)), "{gaps:?}");
+        assert!(gaps.iter().min() != gaps.iter().max(), "in step");
+    }
+
+    #[test]
+    fn another_list_leaves_known_outside_targets_their_times() {
+        let (mut schedule, start) = (OutsideSchedule::new(7), Instant::now());
+        assert_eq!(
+            (schedule.next(start), schedule.next_visit_at()),
+            (None, None)
+        );
+        schedule.set([1, 2], start);
+        run(&mut schedule, start, start);
+        let due = schedule.next_visit_at();
+        schedule.set([1, 2], start);
+        assert_eq!(
+            (schedule.next(start), schedule.next_visit_at()),
+            (None, due)
+        );
+        schedule.set([2, 3], start);
+        assert_eq!(
+            (schedule.next(start), schedule.next(start)),
+            (Some(3), None)
+        );
+        schedule.prioritize(&1, start);
+        assert_eq!(schedule.next(start), None, "1 is no longer listed");
+        schedule.prioritize(&2, start);
+        assert_eq!(
+            (schedule.next(start), schedule.next(start)),
+            (Some(2), None)
+        );
+    }
+}
