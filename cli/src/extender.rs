@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Address for kube-scheduler
     #[arg(long, default_value = "[::]:8888")]
     listen: SocketAddr,
-    /// Address of /livez, /readyz, /metrics, /status, /explain and /history
+    /// Address of /livez, /readyz, /metrics, /status, /explain, /what-if and /history
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     #[command(flatten)]

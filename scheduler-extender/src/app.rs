@@ -117,7 +117,8 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The address of `/livez`, `/readyz`, `/metrics`, `/status`, `/explain` and `/history`.
+    /// The address of `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`, `/what-if` and
+    /// `/history`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -182,10 +183,21 @@ impl App {
             sampled.waiting_pods.sample(count).await;
         });
         let tls = self.serving.spawn(tasks);
-        let admin_state = Arc::clone(&state);
+        let (admin_state, readiness) = (Arc::clone(&state), self.readiness.clone());
+        let what_if = server::handler(Arc::clone(&state), server::ADMIN_VERBS);
         let extra = move |request: Request<http::Body>| {
-            let state = Arc::clone(&admin_state);
-            async move { admin_page(&state, request.uri()).await }
+            let (state, what_if) = (Arc::clone(&admin_state), what_if.clone());
+            let is_ready = readiness.missing().is_empty();
+            async move {
+                match request.uri().path() {
+                    // Before the first sync every pod would look ungoverned.
+                    "/what-if" if !is_ready => Some(http::retry_later(
+                        "the extender is not ready; /readyz says why\n",
+                    )),
+                    "/what-if" => Some(what_if(request).await),
+                    _ => admin_page(&state, request.uri()).await,
+                }
+            }
         };
         let registry = Arc::new(self.registry);
         tasks.spawn(
@@ -212,7 +224,14 @@ impl App {
                 () = stop.cancelled() => return Ok(()),
             }
             let port = state.port.clone();
-            http::serve(listener, tls, server::handler(state), port, stop).await
+            http::serve(
+                listener,
+                tls,
+                server::handler(state, server::SCHEDULER_VERBS),
+                port,
+                stop,
+            )
+            .await
         });
     }
 }

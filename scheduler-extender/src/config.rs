@@ -38,7 +38,8 @@ pub enum Certificate {
 pub struct Config {
     /// The address for kube-scheduler.
     pub listen: SocketAddr,
-    /// The address of `/livez`, `/readyz`, `/metrics`, `/status`, `/explain` and `/history`, without TLS.
+    /// The address of `/livez`, `/readyz`, `/metrics`, `/status`, `/explain`, `/what-if` and
+    /// `/history`, without TLS.
     pub admin: SocketAddr,
     /// The certificate of `listen`; `None` for plain HTTP.
     pub certificate: Option<Certificate>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tautline_provider_client::status::unix_millis;
 
-pub(crate) use self::record::mode_name;
+pub(crate) use self::record::{mode_name, node_records, rule_records};
 pub use self::{
     pod::PodNow,
     record::{

@@ -8,7 +8,7 @@
 //! app  serving                               process: ports, tasks, certificate
 //! server  admin  requeue                     HTTP verbs, admin pages, requeue of rejected pods
 //! status                                     the JSON of /status
-//! filter  prioritize  preempt  bind          verbs
+//! filter  prioritize  preempt  bind  what_if verbs
 //! groups                                     pods that are placed together
 //! planning                                   plans a pod: rules, then underlay
 //! in_flight                                  pods with an answer and without a node
@@ -47,6 +47,7 @@ mod spans;
 mod state;
 pub mod status;
 mod underlay;
+mod what_if;
 mod wire;
 
 use prometheus_client::registry::Registry;
@@ -62,6 +63,7 @@ use self::metrics::PREFIX;
 pub use self::{
     app::App,
     config::{Certificate, Config},
+    what_if::WhatIf,
 };
 
 /// Registers all metrics of the process, each with one series, for the reference of metrics.
@@ -92,4 +94,5 @@ pub fn fuzz_request(data: &[u8]) {
     }
     _ = wire::preempt_args(json, 100);
     _ = wire::bind_args(json);
+    _ = wire::what_if_args("fuzz", json);
 }

@@ -12,38 +12,48 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     bind::bind, client::Client, filter::filter, preempt::preempt, prioritize::prioritize,
-    state::State, wire::WireError,
+    state::State, what_if::what_if, wire::WireError,
 };
+
+/// The verbs of kube-scheduler's port.
+pub(crate) const SCHEDULER_VERBS: &[&str] = &["filter", "prioritize", "preempt", "bind"];
+/// The verb of the admin port.
+pub(crate) const ADMIN_VERBS: &[&str] = &["what-if"];
 
 const JSON: &str = "application/json";
 /// The size from which a body takes the only thread for milliseconds, up to about a hundred.
 const LARGE_BYTES: usize = 1 << 20;
+/// The maximum number of concurrent what-ifs, since the admin port has no login.
+const MAX_WHAT_IFS: usize = 4;
 
 struct Permits {
     requests: Semaphore,
     /// The permits of binds, which wait for allocators, underlay controllers, and the binds of a
     /// whole group. They must not delay filter, which every pod waits for.
     binds: Semaphore,
+    what_ifs: Semaphore,
     /// The permit of large requests, which start one by one, so that other requests run in between.
     large: Semaphore,
 }
 
-/// Handles requests. It reads the body before it takes a permit, so that a slow client delays no
-/// other. Requests beyond the limit get a 503 at once; the deadline (504) is below the scheduler's
-/// timeout.
+/// Handles requests of these verbs. It reads the body before it takes a permit, so that a slow
+/// client delays no other. Requests beyond the limit get a 503 at once; the deadline (504) is below
+/// the scheduler's timeout.
 pub(crate) fn handler(
     state: Arc<State>,
+    verbs: &'static [&'static str],
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, HttpResponse> + Clone + Send + Sync
 {
     let permits = Arc::new(Permits {
         requests: Semaphore::new(state.config.concurrency),
         binds: Semaphore::new(state.config.concurrency + MAX_MEMBERS),
+        what_ifs: Semaphore::new(MAX_WHAT_IFS),
         large: Semaphore::new(1),
     });
     move |request| {
         let (state, permits) = (Arc::clone(&state), Arc::clone(&permits));
         Box::pin(async move {
-            let (verb, start) = (verb(request.uri().path()), Instant::now());
+            let (verb, start) = (verb(verbs, request.uri().path()), Instant::now());
             let mut deadline = tokio::time::Instant::from_std(start) + state.config.deadline;
             if verb == "bind" {
                 deadline += state.config.group_timeout;
@@ -60,14 +70,10 @@ pub(crate) fn handler(
     }
 }
 
-fn verb(path: &str) -> &'static str {
-    match path.rsplit('/').next() {
-        Some("filter") => "filter",
-        Some("prioritize") => "prioritize",
-        Some("preempt") => "preempt",
-        Some("bind") => "bind",
-        _ => "other",
-    }
+fn verb(verbs: &[&'static str], path: &str) -> &'static str {
+    let last = path.rsplit('/').next();
+    let known = verbs.iter().find(|verb| Some(**verb) == last);
+    known.copied().unwrap_or("other")
 }
 
 async fn route(
@@ -95,13 +101,14 @@ async fn route(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let semaphore = match verb {
-        "bind" => &permits.binds,
-        _ => &permits.requests,
+    let (semaphore, fix) = match verb {
+        "bind" => (&permits.binds, "raise --concurrency"),
+        "what-if" => (&permits.what_ifs, "try again"),
+        _ => (&permits.requests, "raise --concurrency"),
     };
     let Ok(_permit) = semaphore.try_acquire() else {
-        state.port.metrics().rejected("Concurrency");
-        return retry_later("overloaded: too many requests at once; raise --concurrency\n");
+        connection.port().metrics().rejected("Concurrency");
+        return retry_later(format!("overloaded: too many requests at once; {fix}\n"));
     };
     if body.len() > LARGE_BYTES {
         let _large = permits.large.acquire().await;
@@ -119,6 +126,7 @@ async fn route(
         "filter" => filter(state, json, &from, deadline).await,
         "prioritize" => prioritize(state, json, &from).await,
         "preempt" => preempt(state, json, &from).await,
+        "what-if" => what_if(state, json, &from).await,
         _ => {
             // A bind runs to its end even if the request is cut off, so that a reservation is
             // either confirmed or released.

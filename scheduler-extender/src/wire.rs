@@ -32,7 +32,7 @@ pub enum Nodes<'a> {
     None,
 }
 
-/// The `ExtenderArgs` of filter and prioritize.
+/// The `ExtenderArgs` of filter and prioritize, or the arguments of what-if.
 #[derive(Debug)]
 pub struct Args<'a> {
     pub pod: &'a RawValue,
@@ -92,6 +92,15 @@ pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError
     Ok(Args {
         pod: pod.ok_or(WireError::Missing { kind, field: "Pod" })?,
         nodes,
+    })
+}
+
+/// Reads the arguments of what-if; without nodes all nodes are meant.
+pub fn what_if_args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError> {
+    let Fields([pod, nodes]) = fields(kind, json, ["pod", "nodes"])?;
+    Ok(Args {
+        pod: pod.ok_or(WireError::Missing { kind, field: "pod" })?,
+        nodes: nodes.map_or(Nodes::None, |names| Nodes::Names(names.get())),
     })
 }
 

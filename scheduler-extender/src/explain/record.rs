@@ -7,7 +7,10 @@ use tautline_core::{
     pending::{self, PendingRule},
     planning::{NodeVerdict, RuleOutcome},
 };
-use tautline_provider_client::status::{micros, unix_millis};
+use tautline_provider_client::{
+    PlanningRound,
+    status::{micros, unix_millis},
+};
 
 use super::pod::PodNow;
 use crate::{
@@ -268,9 +271,9 @@ pub(super) fn why_pending(plan: &PodPlan) -> Option<String> {
     pending::by_rules(plan.nodes.len(), |at| plan.nodes.name(at), &rules)
 }
 
-/// The record of a round, with or without its nodes.
-pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
-    let rules = plan.rules.iter().map(|r| {
+/// The records of a round's rules.
+pub(crate) fn rule_records(round: &PlanningRound) -> Vec<RuleRecord> {
+    let rules = round.rules.iter().map(|r| {
         let (outcome, counted, resolution, request_cost) = match &r.outcome {
             RuleOutcome::Costs(costs) => ("OK", true, costs.resolution.max(0), costs.request_cost),
             RuleOutcome::Unavailable { code, reject } => (*code, *reject, 0, None),
@@ -292,15 +295,15 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
             request_cost,
         }
     });
-    let count = if with_nodes {
-        plan.plan.verdicts.len()
-    } else {
-        0
-    };
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by_key(|at| (plan.plan.verdicts[*at].rank(), plan.nodes.name(*at)));
+    rules.collect()
+}
+
+/// The records of a round's nodes, the best first.
+pub(crate) fn node_records(round: &PlanningRound) -> Vec<NodeRecord> {
+    let mut order: Vec<usize> = (0..round.plan.verdicts.len()).collect();
+    order.sort_by_key(|at| (round.plan.verdicts[*at].rank(), round.nodes.name(*at)));
     let nodes = order.into_iter().map(|at| {
-        let verdict = &plan.plan.verdicts[at];
+        let verdict = &round.plan.verdicts[at];
         let cost = |r: &tautline_provider_client::RuleRecord| match &r.outcome {
             RuleOutcome::Unavailable { .. } => CostRecord::default(),
             RuleOutcome::Costs(costs) => {
@@ -315,16 +318,21 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
             }
         };
         NodeRecord {
-            node: plan.nodes.name(at).to_owned(),
+            node: round.nodes.name(at).to_owned(),
             usable: verdict.is_usable(),
             score: verdict.score(),
             reason: match verdict {
                 NodeVerdict::Usable { .. } => None,
                 NodeVerdict::Unusable { reason, .. } => Some(reason.to_string()),
             },
-            costs: plan.rules.iter().map(cost).collect(),
+            costs: round.rules.iter().map(cost).collect(),
         }
     });
+    nodes.collect()
+}
+
+/// The record of a round, with or without its nodes.
+pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
     Record {
         namespace: plan.subject.namespace.clone(),
         pod: plan.subject.name.clone(),
@@ -333,8 +341,12 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
         took_micros: micros(plan.took),
         usable: plan.plan.usable().count(),
         why_pending: why_pending(plan),
-        rules: rules.collect(),
-        nodes: nodes.collect(),
+        rules: rule_records(plan),
+        nodes: if with_nodes {
+            node_records(plan)
+        } else {
+            Vec::new()
+        },
         answer: answer_record(plan),
         underlay: plan.underlay.as_ref().map(underlay_record),
         pod_now: None,

@@ -12,3 +12,4 @@ mod served;
 mod traces;
 mod underlay;
 mod verbs;
+mod what_if;

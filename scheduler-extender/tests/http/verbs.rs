@@ -58,6 +58,7 @@ impl RuleProvider for Sample {
 
 pub struct World {
     pub served: Served,
+    pub store: ClusterStore,
     provider: Sample,
     _running: testkit::TestServer,
 }
@@ -110,9 +111,10 @@ pub async fn world(mut config: Config, provider: Sample) -> World {
         provider_unavailable: Some(ProviderUnavailable::Reject),
         ..Offer::default()
     }));
-    let served = Served::start(config, store).await;
+    let served = Served::start(config, store.clone()).await;
     World {
         served,
+        store,
         provider,
         _running: running,
     }
@@ -125,7 +127,7 @@ impl World {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn calls(&self) -> usize {
+    pub fn calls(&self) -> usize {
         self.provider.requests.lock().unwrap().len()
     }
 }
