@@ -26,6 +26,7 @@ mod doctor;
 mod duration_arg;
 mod events;
 mod explain;
+mod export;
 mod extender;
 mod fetch;
 mod get;
@@ -131,6 +132,9 @@ enum Command {
     Version(version::Args),
     /// Explain why a pod is on its node, or pending, from a running extender's records
     Explain(explain::Args),
+    /// Write what the limits of an offer mean now, for other programs
+    #[command(subcommand)]
+    Export(export::Command),
     /// Compare placement policies on a trace, or show what else fits on your nodes
     Simulate(simulate::Args),
     /// Show what admission would do to manifests, and why; no cluster is needed
@@ -174,6 +178,7 @@ impl Cli {
                 Command::Demo(_)
                 | Command::Plan(_)
                 | Command::Explain(_)
+                | Command::Export(_)
                 | Command::Get(_)
                 | Command::Describe(_)
                 | Command::Doctor(_)
@@ -274,6 +279,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => runtime.block_on(doctor::run(args)),
         Command::Version(args) => done(runtime.block_on(version::run(args))),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
+        Command::Export(command) => runtime.block_on(export::run(command)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Check(command) => check::run(command),
         Command::Conformance(args) => runtime.block_on(conformance::run(*args)),

@@ -251,7 +251,8 @@ fn row(node: &NodeRecord, rules: &[RuleRecord], chosen: Option<(&str, &str)>) ->
     cells
 }
 
-fn cost(line: &CostRecord, rule: Option<&RuleRecord>) -> String {
+/// Renders the cost of a rule on a node, in the provider's words if there are some.
+pub(crate) fn cost(line: &CostRecord, rule: Option<&RuleRecord>) -> String {
     let text = match (line.cost, line.detail.as_str()) {
         (None, _) => "-".into(),
         (Some(cost), "") if cost < 0 => "no".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use futures::future::join_all;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode, header::HOST};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
@@ -58,17 +58,45 @@ impl ReplicaArgs {
         }
         Ok(answers)
     }
+
+    /// Returns the answer to a POST of JSON to `path` by `url`, or by the first replica that
+    /// answers. Any status but 200 is an error.
+    pub(crate) async fn post(
+        &self,
+        url: Option<&str>,
+        components: &[&str],
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes> {
+        if let Some(url) = url.filter(|url| !url.is_empty()) {
+            let url = format!("{}{path}", url.trim_end_matches('/'));
+            return Http::default().post(&url, body).await;
+        }
+        let (client, namespace) = (self.cluster.client().await?, &self.tautline_namespace);
+        let pods: Api<Pod> = Api::namespaced(client, namespace);
+        let (body, mut failed) = (Bytes::from(body), Vec::new());
+        for pod in running(&pods, namespace, components).await? {
+            let name = pod.name_any();
+            let request = Request::post(path).header(HOST, "localhost");
+            let request = request.body(Full::new(body.clone()))?;
+            match send(&pods, (&name, admin_port(&pod)), request, DEADLINE).await {
+                Ok((StatusCode::OK, answer)) => return Ok(answer),
+                Ok((status, text)) => {
+                    let text = String::from_utf8_lossy(&text);
+                    failed.push(format!(
+                        "pod {name} {path} answered {status}: {}",
+                        text.trim()
+                    ));
+                }
+                Err(error) => failed.push(cluster_fault::text(&error)),
+            }
+        }
+        bail!("{}", failed.join("; "))
+    }
 }
 
-/// Returns the answers of the replicas within the deadline, at least one, and the errors of the
-/// remaining replicas.
-pub(crate) async fn each_pod(
-    client: Client,
-    namespace: &str,
-    components: &[&str],
-    (path, deadline): (&str, Duration),
-) -> Result<(Vec<AdminAnswer>, Vec<String>)> {
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
+/// Returns the running pods of the components, at least one.
+async fn running(pods: &Api<Pod>, namespace: &str, components: &[&str]) -> Result<Vec<Pod>> {
     let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
     let listed = pods
         .list(&ListParams::default().labels(&selector))
@@ -81,6 +109,19 @@ pub(crate) async fn each_pod(
             components.join(" or ")
         );
     }
+    Ok(running)
+}
+
+/// Returns the answers of the replicas within the deadline, at least one, and the errors of the
+/// remaining replicas.
+pub(crate) async fn each_pod(
+    client: Client,
+    namespace: &str,
+    components: &[&str],
+    (path, deadline): (&str, Duration),
+) -> Result<(Vec<AdminAnswer>, Vec<String>)> {
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let running = running(&pods, namespace, components).await?;
     let calls = running.iter().map(async |pod| {
         let name = pod.name_any();
         let answer = forward(&pods, (&name, admin_port(pod)), path, deadline).await;
@@ -119,12 +160,23 @@ pub(crate) fn admin_port(pod: &Pod) -> u16 {
         .unwrap_or(DEFAULT_PORT)
 }
 
-/// Returns the answer of a pod's port to a GET. The kubelet opens the connection inside the pod, so
-/// no NetworkPolicy blocks it.
+/// Returns the answer of a pod's port to a GET.
 pub(crate) async fn forward(
     pods: &Api<Pod>,
-    (name, port): (&str, u16),
+    port: (&str, u16),
     path: &str,
+    deadline: Duration,
+) -> Result<(StatusCode, Bytes)> {
+    let request = Request::get(path).header(HOST, "localhost");
+    send(pods, port, request.body(Full::default())?, deadline).await
+}
+
+/// Returns the answer of a pod's port. The kubelet opens the connection inside the pod, so no
+/// NetworkPolicy blocks it.
+async fn send(
+    pods: &Api<Pod>,
+    (name, port): (&str, u16),
+    request: Request<Full<Bytes>>,
     deadline: Duration,
 ) -> Result<(StatusCode, Bytes)> {
     let call = async {
@@ -133,9 +185,7 @@ pub(crate) async fn forward(
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
-        let request = Request::get(path).header(HOST, "localhost");
-        let answer = sender.send_request(request.body(Empty::<Bytes>::new())?);
-        let (head, body) = answer.await?.into_parts();
+        let (head, body) = sender.send_request(request).await?.into_parts();
         let read = Limited::new(body, MAX_BODY_BYTES).collect().await;
         let body = read.map_err(anyhow::Error::from_boxed)?.to_bytes();
         connection.abort();

@@ -1,7 +1,7 @@
 //! An API server that answers from a function of the path.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::PathBuf,
     sync::{
@@ -107,11 +107,17 @@ impl Drop for ApiServer {
 
 /// One request per connection.
 fn serve(mut stream: TcpStream, answer: &dyn Fn(&str) -> Answer, stop: &AtomicBool) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut lines = reader.by_ref().lines();
     let Some(Ok(first)) = lines.next() else {
         return;
     };
-    while lines.next().is_some_and(|l| l.is_ok_and(|l| !l.is_empty())) {}
+    let headers = lines.map_while(Result::ok).take_while(|l| !l.is_empty());
+    let length = headers
+        .filter_map(|l| l.strip_prefix("content-length: ")?.parse::<usize>().ok())
+        .sum();
+    // A connection that closes before its body is read would be reset.
+    _ = reader.read_exact(&mut vec![0; length]);
     let answer = answer(first.split(' ').nth(1).unwrap());
     let length = match answer.open {
         true => String::new(),

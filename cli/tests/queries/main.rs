@@ -8,6 +8,7 @@ mod api_server;
 mod command_line;
 mod describe;
 mod explain;
+mod export;
 mod faults;
 mod get;
 mod gpu;
