@@ -8,6 +8,8 @@ use std::{
 
 use tautline_core::{
     Snapshot, TrustedNamespaces,
+    cow_map::CowMap,
+    index::Member,
     model::{Offer, Rule, Service, key},
     providers::{self, PROVIDER_PORT},
 };
@@ -17,7 +19,8 @@ pub(crate) struct Question {
     pub policies: Vec<PolicyQuestion>,
     /// The `namespace/name` of each provider, without duplicates.
     pub providers: Vec<Arc<str>>,
-    /// A hash of the rules, their providers, and the providers' addresses.
+    /// A hash of the rules, their providers, the providers' addresses, and the places of endpoints
+    /// that the offer selects.
     pub fingerprint: u64,
 }
 
@@ -51,6 +54,9 @@ impl Question {
                 .map(|policy| policy.rules.iter().map(&mut with_provider).collect()),
         });
         let policies = policies.collect();
+        for place in endpoint_places(snapshot, offer) {
+            place.hash(&mut hash);
+        }
         names.sort_unstable();
         names.dedup();
         Self {
@@ -59,6 +65,18 @@ impl Question {
             fingerprint: hash.finish(),
         }
     }
+}
+
+fn endpoint_places(snapshot: &Snapshot, offer: &Offer) -> Vec<Arc<str>> {
+    let entry = snapshot.offer(&offer.namespace, &offer.name);
+    let members = entry
+        .into_iter()
+        .flat_map(|e| e.members.iter().flat_map(CowMap::values));
+    let places = members.filter_map(|member| match member {
+        Member::Endpoint(name) => Some(snapshot.endpoint_places(&offer.namespace, name)),
+        _ => None,
+    });
+    places.flatten().collect()
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ func (x EvaluateResponse_ComplianceState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EvaluateResponse_ComplianceState.Descriptor instead.
 func (EvaluateResponse_ComplianceState) EnumDescriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{3, 0}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{4, 0}
 }
 
 type Container_Kind int32
@@ -133,7 +133,7 @@ func (x Container_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Container_Kind.Descriptor instead.
 func (Container_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{7, 0}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // One rule of a ConstraintPolicy.
@@ -283,7 +283,10 @@ type EvaluateRequest struct {
 	Rule    *PolicyRule        `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The node that each target that is a pod runs on, by target name; empty if it is not
 	// placed. Of a pod without an entry the caller does not say.
-	TargetNodes   map[string]string `protobuf:"bytes,16,rep,name=targetNodes,proto3" json:"targetNodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	TargetNodes map[string]string `protobuf:"bytes,16,rep,name=targetNodes,proto3" json:"targetNodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The places of each target that is an Endpoints object, by target name: the nodes of its pods,
+	// and HOST:PORT of endpoints outside the cluster.
+	TargetPlaces  map[string]*Places `protobuf:"bytes,17,rep,name=targetPlaces,proto3" json:"targetPlaces,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +342,58 @@ func (x *EvaluateRequest) GetTargetNodes() map[string]string {
 	return nil
 }
 
+func (x *EvaluateRequest) GetTargetPlaces() map[string]*Places {
+	if x != nil {
+		return x.TargetPlaces
+	}
+	return nil
+}
+
+// The places of an object that may be in several.
+type Places struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Places        []string               `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Places) Reset() {
+	*x = Places{}
+	mi := &file_ruleprovider_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Places) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Places) ProtoMessage() {}
+
+func (x *Places) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Places.ProtoReflect.Descriptor instead.
+func (*Places) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Places) GetPlaces() []string {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
 type EvaluateResponse struct {
 	state         protoimpl.MessageState           `protogen:"open.v1"`
 	Compliance    EvaluateResponse_ComplianceState `protobuf:"varint,1,opt,name=compliance,proto3,enum=ruleprovider.EvaluateResponse_ComplianceState" json:"compliance,omitempty"`
@@ -349,7 +404,7 @@ type EvaluateResponse struct {
 
 func (x *EvaluateResponse) Reset() {
 	*x = EvaluateResponse{}
-	mi := &file_ruleprovider_proto_msgTypes[3]
+	mi := &file_ruleprovider_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +416,7 @@ func (x *EvaluateResponse) String() string {
 func (*EvaluateResponse) ProtoMessage() {}
 
 func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[3]
+	mi := &file_ruleprovider_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +429,7 @@ func (x *EvaluateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvaluateResponse.ProtoReflect.Descriptor instead.
 func (*EvaluateResponse) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{3}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EvaluateResponse) GetCompliance() EvaluateResponse_ComplianceState {
@@ -415,7 +470,7 @@ type NodeCost struct {
 
 func (x *NodeCost) Reset() {
 	*x = NodeCost{}
-	mi := &file_ruleprovider_proto_msgTypes[4]
+	mi := &file_ruleprovider_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +482,7 @@ func (x *NodeCost) String() string {
 func (*NodeCost) ProtoMessage() {}
 
 func (x *NodeCost) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[4]
+	mi := &file_ruleprovider_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +495,7 @@ func (x *NodeCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCost.ProtoReflect.Descriptor instead.
 func (*NodeCost) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{4}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NodeCost) GetNode() string {
@@ -501,7 +556,7 @@ type EndpointCostResponse struct {
 
 func (x *EndpointCostResponse) Reset() {
 	*x = EndpointCostResponse{}
-	mi := &file_ruleprovider_proto_msgTypes[5]
+	mi := &file_ruleprovider_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +568,7 @@ func (x *EndpointCostResponse) String() string {
 func (*EndpointCostResponse) ProtoMessage() {}
 
 func (x *EndpointCostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[5]
+	mi := &file_ruleprovider_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +581,7 @@ func (x *EndpointCostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCostResponse.ProtoReflect.Descriptor instead.
 func (*EndpointCostResponse) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{5}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EndpointCostResponse) GetNodeAndCost() []*NodeCost {
@@ -570,7 +625,7 @@ type Workload struct {
 
 func (x *Workload) Reset() {
 	*x = Workload{}
-	mi := &file_ruleprovider_proto_msgTypes[6]
+	mi := &file_ruleprovider_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +637,7 @@ func (x *Workload) String() string {
 func (*Workload) ProtoMessage() {}
 
 func (x *Workload) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[6]
+	mi := &file_ruleprovider_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +650,7 @@ func (x *Workload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workload.ProtoReflect.Descriptor instead.
 func (*Workload) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{6}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Workload) GetLabels() map[string]string {
@@ -652,7 +707,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_ruleprovider_proto_msgTypes[7]
+	mi := &file_ruleprovider_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +719,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[7]
+	mi := &file_ruleprovider_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +732,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{7}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Container) GetKind() Container_Kind {
@@ -700,7 +755,8 @@ type Peer struct {
 	// Target name in the offer.
 	Role   string  `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Target *Target `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	// The node that a pod runs on, the name of an endpoint; empty for other kinds.
+	// The node that a pod runs on. For an Endpoints object, one peer for each place: the node of one
+	// of its pods, or HOST:PORT of an endpoint outside the cluster. Empty for other kinds.
 	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -708,7 +764,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +776,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +789,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Peer) GetRole() string {
@@ -769,7 +825,7 @@ type InFlightPod struct {
 
 func (x *InFlightPod) Reset() {
 	*x = InFlightPod{}
-	mi := &file_ruleprovider_proto_msgTypes[9]
+	mi := &file_ruleprovider_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +837,7 @@ func (x *InFlightPod) String() string {
 func (*InFlightPod) ProtoMessage() {}
 
 func (x *InFlightPod) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[9]
+	mi := &file_ruleprovider_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +850,7 @@ func (x *InFlightPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlightPod.ProtoReflect.Descriptor instead.
 func (*InFlightPod) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{9}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InFlightPod) GetPod() *Target {
@@ -838,7 +894,7 @@ type EndpointCostRequest struct {
 
 func (x *EndpointCostRequest) Reset() {
 	*x = EndpointCostRequest{}
-	mi := &file_ruleprovider_proto_msgTypes[10]
+	mi := &file_ruleprovider_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +906,7 @@ func (x *EndpointCostRequest) String() string {
 func (*EndpointCostRequest) ProtoMessage() {}
 
 func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[10]
+	mi := &file_ruleprovider_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +919,7 @@ func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCostRequest.ProtoReflect.Descriptor instead.
 func (*EndpointCostRequest) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{10}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EndpointCostRequest) GetSource() *Target {
@@ -940,7 +996,7 @@ type CostWatch struct {
 
 func (x *CostWatch) Reset() {
 	*x = CostWatch{}
-	mi := &file_ruleprovider_proto_msgTypes[11]
+	mi := &file_ruleprovider_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1008,7 @@ func (x *CostWatch) String() string {
 func (*CostWatch) ProtoMessage() {}
 
 func (x *CostWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[11]
+	mi := &file_ruleprovider_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1021,7 @@ func (x *CostWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostWatch.ProtoReflect.Descriptor instead.
 func (*CostWatch) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{11}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CostWatch) GetSequence() uint64 {
@@ -1028,7 +1084,7 @@ type IndexedNode struct {
 
 func (x *IndexedNode) Reset() {
 	*x = IndexedNode{}
-	mi := &file_ruleprovider_proto_msgTypes[12]
+	mi := &file_ruleprovider_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1096,7 @@ func (x *IndexedNode) String() string {
 func (*IndexedNode) ProtoMessage() {}
 
 func (x *IndexedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[12]
+	mi := &file_ruleprovider_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1109,7 @@ func (x *IndexedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexedNode.ProtoReflect.Descriptor instead.
 func (*IndexedNode) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{12}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IndexedNode) GetIndex() uint32 {
@@ -1082,7 +1138,7 @@ type OpenedQuestion struct {
 
 func (x *OpenedQuestion) Reset() {
 	*x = OpenedQuestion{}
-	mi := &file_ruleprovider_proto_msgTypes[13]
+	mi := &file_ruleprovider_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1150,7 @@ func (x *OpenedQuestion) String() string {
 func (*OpenedQuestion) ProtoMessage() {}
 
 func (x *OpenedQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[13]
+	mi := &file_ruleprovider_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1163,7 @@ func (x *OpenedQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenedQuestion.ProtoReflect.Descriptor instead.
 func (*OpenedQuestion) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{13}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OpenedQuestion) GetId() uint64 {
@@ -1139,7 +1195,7 @@ type CostUpdate struct {
 
 func (x *CostUpdate) Reset() {
 	*x = CostUpdate{}
-	mi := &file_ruleprovider_proto_msgTypes[14]
+	mi := &file_ruleprovider_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1207,7 @@ func (x *CostUpdate) String() string {
 func (*CostUpdate) ProtoMessage() {}
 
 func (x *CostUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[14]
+	mi := &file_ruleprovider_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1220,7 @@ func (x *CostUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostUpdate.ProtoReflect.Descriptor instead.
 func (*CostUpdate) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{14}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CostUpdate) GetCosts() []*QuestionCosts {
@@ -1206,7 +1262,7 @@ type QuestionCosts struct {
 
 func (x *QuestionCosts) Reset() {
 	*x = QuestionCosts{}
-	mi := &file_ruleprovider_proto_msgTypes[15]
+	mi := &file_ruleprovider_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1274,7 @@ func (x *QuestionCosts) String() string {
 func (*QuestionCosts) ProtoMessage() {}
 
 func (x *QuestionCosts) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[15]
+	mi := &file_ruleprovider_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1287,7 @@ func (x *QuestionCosts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuestionCosts.ProtoReflect.Descriptor instead.
 func (*QuestionCosts) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{15}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QuestionCosts) GetQuestion() uint64 {
@@ -1285,7 +1341,7 @@ type IndexedCost struct {
 
 func (x *IndexedCost) Reset() {
 	*x = IndexedCost{}
-	mi := &file_ruleprovider_proto_msgTypes[16]
+	mi := &file_ruleprovider_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1353,7 @@ func (x *IndexedCost) String() string {
 func (*IndexedCost) ProtoMessage() {}
 
 func (x *IndexedCost) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[16]
+	mi := &file_ruleprovider_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1366,7 @@ func (x *IndexedCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexedCost.ProtoReflect.Descriptor instead.
 func (*IndexedCost) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{16}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *IndexedCost) GetIndex() uint32 {
@@ -1370,7 +1426,7 @@ type QuestionFailure struct {
 
 func (x *QuestionFailure) Reset() {
 	*x = QuestionFailure{}
-	mi := &file_ruleprovider_proto_msgTypes[17]
+	mi := &file_ruleprovider_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1438,7 @@ func (x *QuestionFailure) String() string {
 func (*QuestionFailure) ProtoMessage() {}
 
 func (x *QuestionFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[17]
+	mi := &file_ruleprovider_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1451,7 @@ func (x *QuestionFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuestionFailure.ProtoReflect.Descriptor instead.
 func (*QuestionFailure) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{17}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QuestionFailure) GetQuestion() uint64 {
@@ -1436,17 +1492,23 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"apiVersion\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\"\xe9\x02\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\"\x95\x04\n" +
 	"\x0fEvaluateRequest\x12D\n" +
 	"\atargets\x18\x01 \x03(\v2*.ruleprovider.EvaluateRequest.TargetsEntryR\atargets\x12,\n" +
 	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x12P\n" +
-	"\vtargetNodes\x18\x10 \x03(\v2..ruleprovider.EvaluateRequest.TargetNodesEntryR\vtargetNodes\x1aP\n" +
+	"\vtargetNodes\x18\x10 \x03(\v2..ruleprovider.EvaluateRequest.TargetNodesEntryR\vtargetNodes\x12S\n" +
+	"\ftargetPlaces\x18\x11 \x03(\v2/.ruleprovider.EvaluateRequest.TargetPlacesEntryR\ftargetPlaces\x1aP\n" +
 	"\fTargetsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
 	"\x05value\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x05value:\x028\x01\x1a>\n" +
 	"\x10TargetNodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aU\n" +
+	"\x11TargetPlacesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.ruleprovider.PlacesR\x05value:\x028\x01\" \n" +
+	"\x06Places\x12\x16\n" +
+	"\x06places\x18\x01 \x03(\tR\x06places\"\xce\x01\n" +
 	"\x10EvaluateResponse\x12N\n" +
 	"\n" +
 	"compliance\x18\x01 \x01(\x0e2..ruleprovider.EvaluateResponse.ComplianceStateR\n" +
@@ -1578,74 +1640,78 @@ func file_ruleprovider_proto_rawDescGZIP() []byte {
 }
 
 var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_ruleprovider_proto_goTypes = []any{
 	(EvaluateResponse_ComplianceState)(0), // 0: ruleprovider.EvaluateResponse.ComplianceState
 	(Container_Kind)(0),                   // 1: ruleprovider.Container.Kind
 	(*PolicyRule)(nil),                    // 2: ruleprovider.PolicyRule
 	(*Target)(nil),                        // 3: ruleprovider.Target
 	(*EvaluateRequest)(nil),               // 4: ruleprovider.EvaluateRequest
-	(*EvaluateResponse)(nil),              // 5: ruleprovider.EvaluateResponse
-	(*NodeCost)(nil),                      // 6: ruleprovider.NodeCost
-	(*EndpointCostResponse)(nil),          // 7: ruleprovider.EndpointCostResponse
-	(*Workload)(nil),                      // 8: ruleprovider.Workload
-	(*Container)(nil),                     // 9: ruleprovider.Container
-	(*Peer)(nil),                          // 10: ruleprovider.Peer
-	(*InFlightPod)(nil),                   // 11: ruleprovider.InFlightPod
-	(*EndpointCostRequest)(nil),           // 12: ruleprovider.EndpointCostRequest
-	(*CostWatch)(nil),                     // 13: ruleprovider.CostWatch
-	(*IndexedNode)(nil),                   // 14: ruleprovider.IndexedNode
-	(*OpenedQuestion)(nil),                // 15: ruleprovider.OpenedQuestion
-	(*CostUpdate)(nil),                    // 16: ruleprovider.CostUpdate
-	(*QuestionCosts)(nil),                 // 17: ruleprovider.QuestionCosts
-	(*IndexedCost)(nil),                   // 18: ruleprovider.IndexedCost
-	(*QuestionFailure)(nil),               // 19: ruleprovider.QuestionFailure
-	nil,                                   // 20: ruleprovider.EvaluateRequest.TargetsEntry
-	nil,                                   // 21: ruleprovider.EvaluateRequest.TargetNodesEntry
-	nil,                                   // 22: ruleprovider.Workload.LabelsEntry
-	nil,                                   // 23: ruleprovider.Workload.AnnotationsEntry
-	nil,                                   // 24: ruleprovider.Workload.RequestsEntry
-	nil,                                   // 25: ruleprovider.Container.RequestsEntry
+	(*Places)(nil),                        // 5: ruleprovider.Places
+	(*EvaluateResponse)(nil),              // 6: ruleprovider.EvaluateResponse
+	(*NodeCost)(nil),                      // 7: ruleprovider.NodeCost
+	(*EndpointCostResponse)(nil),          // 8: ruleprovider.EndpointCostResponse
+	(*Workload)(nil),                      // 9: ruleprovider.Workload
+	(*Container)(nil),                     // 10: ruleprovider.Container
+	(*Peer)(nil),                          // 11: ruleprovider.Peer
+	(*InFlightPod)(nil),                   // 12: ruleprovider.InFlightPod
+	(*EndpointCostRequest)(nil),           // 13: ruleprovider.EndpointCostRequest
+	(*CostWatch)(nil),                     // 14: ruleprovider.CostWatch
+	(*IndexedNode)(nil),                   // 15: ruleprovider.IndexedNode
+	(*OpenedQuestion)(nil),                // 16: ruleprovider.OpenedQuestion
+	(*CostUpdate)(nil),                    // 17: ruleprovider.CostUpdate
+	(*QuestionCosts)(nil),                 // 18: ruleprovider.QuestionCosts
+	(*IndexedCost)(nil),                   // 19: ruleprovider.IndexedCost
+	(*QuestionFailure)(nil),               // 20: ruleprovider.QuestionFailure
+	nil,                                   // 21: ruleprovider.EvaluateRequest.TargetsEntry
+	nil,                                   // 22: ruleprovider.EvaluateRequest.TargetNodesEntry
+	nil,                                   // 23: ruleprovider.EvaluateRequest.TargetPlacesEntry
+	nil,                                   // 24: ruleprovider.Workload.LabelsEntry
+	nil,                                   // 25: ruleprovider.Workload.AnnotationsEntry
+	nil,                                   // 26: ruleprovider.Workload.RequestsEntry
+	nil,                                   // 27: ruleprovider.Container.RequestsEntry
 }
 var file_ruleprovider_proto_depIdxs = []int32{
-	20, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
+	21, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
 	2,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
-	21, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
-	0,  // 3: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
-	6,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
-	22, // 5: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
-	23, // 6: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
-	24, // 7: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
-	9,  // 8: ruleprovider.Workload.containers:type_name -> ruleprovider.Container
-	1,  // 9: ruleprovider.Container.kind:type_name -> ruleprovider.Container.Kind
-	25, // 10: ruleprovider.Container.requests:type_name -> ruleprovider.Container.RequestsEntry
-	3,  // 11: ruleprovider.Peer.target:type_name -> ruleprovider.Target
-	3,  // 12: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
-	8,  // 13: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
-	3,  // 14: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
-	2,  // 15: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
-	8,  // 16: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
-	10, // 17: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
-	11, // 18: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
-	14, // 19: ruleprovider.CostWatch.addedNodes:type_name -> ruleprovider.IndexedNode
-	11, // 20: ruleprovider.CostWatch.placedPods:type_name -> ruleprovider.InFlightPod
-	15, // 21: ruleprovider.CostWatch.openedQuestions:type_name -> ruleprovider.OpenedQuestion
-	12, // 22: ruleprovider.OpenedQuestion.question:type_name -> ruleprovider.EndpointCostRequest
-	17, // 23: ruleprovider.CostUpdate.costs:type_name -> ruleprovider.QuestionCosts
-	19, // 24: ruleprovider.CostUpdate.failures:type_name -> ruleprovider.QuestionFailure
-	18, // 25: ruleprovider.QuestionCosts.lines:type_name -> ruleprovider.IndexedCost
-	3,  // 26: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
-	4,  // 27: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
-	12, // 28: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
-	13, // 29: ruleprovider.RuleProvider.WatchCosts:input_type -> ruleprovider.CostWatch
-	5,  // 30: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
-	7,  // 31: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
-	16, // 32: ruleprovider.RuleProvider.WatchCosts:output_type -> ruleprovider.CostUpdate
-	30, // [30:33] is the sub-list for method output_type
-	27, // [27:30] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	22, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
+	23, // 3: ruleprovider.EvaluateRequest.targetPlaces:type_name -> ruleprovider.EvaluateRequest.TargetPlacesEntry
+	0,  // 4: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
+	7,  // 5: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
+	24, // 6: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
+	25, // 7: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
+	26, // 8: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
+	10, // 9: ruleprovider.Workload.containers:type_name -> ruleprovider.Container
+	1,  // 10: ruleprovider.Container.kind:type_name -> ruleprovider.Container.Kind
+	27, // 11: ruleprovider.Container.requests:type_name -> ruleprovider.Container.RequestsEntry
+	3,  // 12: ruleprovider.Peer.target:type_name -> ruleprovider.Target
+	3,  // 13: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
+	9,  // 14: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
+	3,  // 15: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
+	2,  // 16: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
+	9,  // 17: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
+	11, // 18: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
+	12, // 19: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
+	15, // 20: ruleprovider.CostWatch.addedNodes:type_name -> ruleprovider.IndexedNode
+	12, // 21: ruleprovider.CostWatch.placedPods:type_name -> ruleprovider.InFlightPod
+	16, // 22: ruleprovider.CostWatch.openedQuestions:type_name -> ruleprovider.OpenedQuestion
+	13, // 23: ruleprovider.OpenedQuestion.question:type_name -> ruleprovider.EndpointCostRequest
+	18, // 24: ruleprovider.CostUpdate.costs:type_name -> ruleprovider.QuestionCosts
+	20, // 25: ruleprovider.CostUpdate.failures:type_name -> ruleprovider.QuestionFailure
+	19, // 26: ruleprovider.QuestionCosts.lines:type_name -> ruleprovider.IndexedCost
+	3,  // 27: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
+	5,  // 28: ruleprovider.EvaluateRequest.TargetPlacesEntry.value:type_name -> ruleprovider.Places
+	4,  // 29: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
+	13, // 30: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
+	14, // 31: ruleprovider.RuleProvider.WatchCosts:input_type -> ruleprovider.CostWatch
+	6,  // 32: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
+	8,  // 33: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
+	17, // 34: ruleprovider.RuleProvider.WatchCosts:output_type -> ruleprovider.CostUpdate
+	32, // [32:35] is the sub-list for method output_type
+	29, // [29:32] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_ruleprovider_proto_init() }
@@ -1653,15 +1719,15 @@ func file_ruleprovider_proto_init() {
 	if File_ruleprovider_proto != nil {
 		return
 	}
-	file_ruleprovider_proto_msgTypes[5].OneofWrappers = []any{}
-	file_ruleprovider_proto_msgTypes[15].OneofWrappers = []any{}
+	file_ruleprovider_proto_msgTypes[6].OneofWrappers = []any{}
+	file_ruleprovider_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ruleprovider_proto_rawDesc), len(file_ruleprovider_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -91,8 +91,10 @@ impl<P: RuleProvider> RuleService<Arc<P>> {
         let request = request.into_inner();
         let targets = request.targets.into_iter();
         let nodes = request.target_nodes.into_iter();
+        let places = request.target_places.into_iter();
         let question = EvaluationRequest {
             targets: targets.map(|(n, t)| (n, reference(t))).collect(),
+            target_places: places.map(|(name, all)| (name, all.places)).collect(),
             target_nodes: nodes
                 .map(|(name, node)| (name, Some(node).filter(|n| !n.is_empty())))
                 .collect(),

@@ -163,6 +163,9 @@ pub struct EvaluationRequest {
     /// The nodes of targets that are pods, by target name; `None` if the pod has none. Only
     /// Tautline's controller sends it, so that providers need not watch pods.
     pub target_nodes: BTreeMap<String, Option<String>>,
+    /// The places of targets that are Endpoints objects, by target name: the nodes of their pods,
+    /// and `HOST:PORT` of endpoints outside the cluster. Only Tautline's controller sends it.
+    pub target_places: BTreeMap<String, Vec<String>>,
     /// The rule.
     pub rule: Rule,
     /// The caller's deadline; `None` if it sends no deadline.

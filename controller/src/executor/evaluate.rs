@@ -85,10 +85,23 @@ fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::Eva
         let node = pod.and_then(|p| p.node.as_deref());
         node.unwrap_or_default().to_owned()
     };
+    let places = |endpoints: &Reference| {
+        let places = snapshot.endpoint_places(&endpoints.namespace, &endpoints.name);
+        wire::Places {
+            places: places.iter().map(|p| p.to_string()).collect(),
+        }
+    };
     let targets = binding.targets.iter();
-    let is_local_pod = |r: &Reference| r.kind == "Pod" && r.cluster.is_empty();
-    let pods = targets.clone().filter(|(_, r)| is_local_pod(r));
+    let local = |kind| {
+        targets
+            .clone()
+            .filter(move |(_, r)| r.kind == kind && r.cluster.is_empty())
+    };
+    let (pods, endpoints) = (local("Pod"), local("Endpoints"));
     wire::EvaluateRequest {
+        target_places: endpoints
+            .map(|(name, r)| (name.to_string(), places(r)))
+            .collect(),
         target_nodes: pods.map(|(name, r)| (name.to_string(), node(r))).collect(),
         targets: targets
             .map(|(name, r)| (name.to_string(), target(r)))
@@ -115,12 +128,16 @@ fn from_wire(answer: wire::EvaluateResponse) -> (Compliance, String) {
 
 #[cfg(test)]
 mod tests {
-    use tautline_core::{Index, index::Object, model::Pod};
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{EndpointSlice, Pod},
+    };
 
     use super::*;
 
     #[test]
-    fn request_names_targets_and_the_nodes_of_local_pods() {
+    fn request_names_targets_the_nodes_of_local_pods_and_the_places_of_endpoints() {
         let mut index = Index::default();
         index.apply(Object::Pod(Pod {
             namespace: "shop".into(),
@@ -128,6 +145,17 @@ mod tests {
             node: Some("n1".into()),
             ..Pod::default()
         }));
+        index.apply(Object::EndpointSlice(EndpointSlice {
+            namespace: "shop".into(),
+            name: "db-1".into(),
+            service: "db".into(),
+            places: vec!["203.0.113.9:5432".into(), "n2".into()],
+            ..EndpointSlice::default()
+        }));
+        let database = Reference {
+            kind: "Endpoints".to_owned(),
+            ..Reference::pod("shop", "db")
+        };
         let mut remote = Reference::pod("shop", "web-1");
         remote.cluster = "east".to_owned();
         let binding = BindingSpec {
@@ -135,12 +163,17 @@ mod tests {
                 ("a".into(), Reference::pod("shop", "web-0")),
                 ("b".into(), Reference::pod("shop", "gone")),
                 ("c".into(), remote),
+                ("d".into(), database),
             ]
             .into(),
             ..BindingSpec::default()
         };
         let request = request(&index.snapshot(), &binding, &Rule::default());
-        assert_eq!(request.targets.len(), 3);
+        assert_eq!(request.targets.len(), 4);
+        assert_eq!(
+            request.target_places["d"].places,
+            ["203.0.113.9:5432", "n2"]
+        );
         let nodes = request.target_nodes;
         assert_eq!(
             (nodes.len(), nodes["a"].as_str(), nodes["b"].as_str()),

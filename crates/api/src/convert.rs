@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::{
-        core::v1 as corev1, discovery::v1::EndpointSlice as ApiSlice, resource::v1::DeviceClass,
+        core::v1 as corev1,
+        discovery::v1::{Endpoint, EndpointSlice as ApiSlice},
+        resource::v1::DeviceClass,
     },
     apimachinery::pkg::{
         api::resource::Quantity,
@@ -20,7 +22,8 @@ use tautline_core::{
         self, EndpointSlice, GroupRule, Namespace, Node, Offer, Policy, Rule, Service, ServicePort,
         Taint, Target, TargetKind,
     },
-    providers, quantity, reference,
+    providers::{self, Address},
+    quantity, reference,
     selector::{Expression, Selector},
     text,
 };
@@ -184,17 +187,23 @@ pub fn service(service: &corev1::Service) -> Service {
             .as_ref()
             .is_some_and(|l| l.contains_key(providers::UNDERLAY_LABEL)),
         external_name: spec.external_name.filter(|_| external),
+        external_labels: labels(meta.labels.as_ref().filter(|_| external)),
         has_selector: spec.selector.is_some_and(|s| !s.is_empty()),
         ports: spec
             .ports
             .unwrap_or_default()
             .into_iter()
-            .filter_map(|p| port(p.name, p.port))
+            .filter_map(|p| service_port(p.name, p.port))
             .collect(),
     }
 }
 
-fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
+fn outside_place(host: &str, port: u16) -> Arc<str> {
+    let host = host.trim_end_matches('.').to_owned();
+    Address { host, port }.to_string().into()
+}
+
+fn service_port(name: Option<String>, port: i32) -> Option<ServicePort> {
     Some(ServicePort {
         name: name.unwrap_or_default(),
         port: u16::try_from(port).ok()?,
@@ -202,11 +211,22 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
 }
 
 /// Converts an EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines.
-/// FQDNs are left out, because they could resolve to any host.
+/// FQDNs are left out of the ready addresses, because they could resolve to any host.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
-    let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
-        slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
+    let is_ready = |e: &&Endpoint| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
+    let ready = || slice.endpoints.iter().flatten().filter(is_ready);
+    let is_fqdn = slice.address_type == "FQDN";
+    let ports = slice.ports.iter().flatten();
+    let mut tcp = ports.filter(|p| p.protocol.as_deref().unwrap_or("TCP") == "TCP");
+    let port = tcp.find_map(|p| u16::try_from(p.port?).ok());
+    let places = |e: &Endpoint| match (&e.node_name, port) {
+        (Some(node), _) => vec![node.as_str().into()],
+        (None, Some(port)) => e.addresses.iter().map(|h| outside_place(h, port)).collect(),
+        (None, None) => Vec::new(),
     };
+    let mut places: Vec<Arc<str>> = ready().flat_map(places).collect();
+    places.sort_unstable();
+    places.dedup();
     let slice_labels = slice.metadata.labels.as_ref();
     EndpointSlice {
         namespace: namespace(&slice.metadata),
@@ -219,15 +239,13 @@ pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
             .ports
             .iter()
             .flatten()
-            .filter_map(|p| port(p.name.clone(), p.port?))
+            .filter_map(|p| service_port(p.name.clone(), p.port?))
             .collect(),
-        ready: slice
-            .endpoints
-            .iter()
-            .flatten()
-            .filter(ready)
+        ready: ready()
+            .filter(|_| !is_fqdn)
             .flat_map(|e| e.addresses.clone())
             .collect(),
+        places,
     }
 }
 
@@ -456,6 +474,34 @@ fn namespace(meta: &ObjectMeta) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_nodes_and_addresses_outside() {
+        let places = |address_type: &str, protocol: &str| {
+            let json = serde_json::json!({
+                "metadata": {"name": "s", "namespace": "shop"},
+                "addressType": address_type,
+                "ports": [{"port": 53, "protocol": "UDP"}, {"port": 5432, "protocol": protocol}],
+                "endpoints": [
+                    {"addresses": ["10.0.0.1"], "nodeName": "n2"},
+                    {"addresses": ["10.0.0.2"], "nodeName": "n2"},
+                    {"addresses": ["fd00::7"]},
+                    {"addresses": ["db.example.com."]},
+                    {"addresses": ["10.0.0.3"], "nodeName": "n3", "conditions": {"ready": false}},
+                ],
+            });
+            endpoint_slice(&serde_json::from_value(json).unwrap()).places
+        };
+        let all = ["[fd00::7]:5432", "db.example.com:5432", "n2"];
+        assert_eq!(
+            places("FQDN", "TCP")
+                .iter()
+                .map(|p| &**p)
+                .collect::<Vec<_>>(),
+            all
+        );
+        assert_eq!(places("IPv6", "UDP"), ["n2".into()]);
+    }
 
     #[test]
     fn endpoint_slice_ignores_names() {

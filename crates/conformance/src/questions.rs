@@ -223,6 +223,7 @@ impl Questions {
             targets,
             rule: Some(self.rule()),
             target_nodes,
+            ..EvaluateRequest::default()
         }
     }
 

@@ -59,7 +59,7 @@ pub struct Peer {
     pub role: Arc<str>,
     /// The object's reference.
     pub reference: Reference,
-    /// The node of a pod or the name of an endpoint; `None` for other kinds.
+    /// The node of a pod or the place of an endpoint; `None` for other kinds.
     pub node: Option<Arc<str>>,
 }
 
@@ -151,7 +151,7 @@ pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstra
             }
             let related = TargetPeers::new(&entry.offer, pod, i);
             for member in members.values().filter(|member| related.has(member)) {
-                peers.extend(peer(&target.name, member, pod));
+                push_peers(snapshot, &target.name, member, pod, &mut peers);
             }
         }
         peers.sort_unstable();
@@ -237,29 +237,28 @@ pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<st
     (rules, missing)
 }
 
-fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
+/// Appends the peer that a member is to a pod: one for each place of an endpoint, and none of a pod
+/// without a node.
+fn push_peers(
+    snapshot: &Snapshot,
+    role: &Arc<str>,
+    member: &Member,
+    of: &PodIdentity,
+    peers: &mut Vec<Peer>,
+) {
+    let peer = |node| Peer {
+        role: Arc::clone(role),
+        reference: member.reference(&of.namespace),
+        node,
+    };
     match member {
-        Member::Pod(pod) => {
-            if pod.finished || *pod.name == of.name {
-                return None;
-            }
-            // A pending pod has no node, and not every process watches pending pods.
-            let node = pod.node.clone()?;
-            Some(Peer {
-                role: Arc::clone(role),
-                reference: member.reference(&of.namespace),
-                node: Some(node),
-            })
+        Member::Pod(pod) if pod.finished || *pod.name == of.name => {}
+        // A pending pod has no node, and not every process watches pending pods.
+        Member::Pod(pod) => peers.extend(pod.node.clone().map(|node| peer(Some(node)))),
+        Member::Endpoint(name) => {
+            let places = snapshot.endpoint_places(&of.namespace, name).into_iter();
+            peers.extend(places.map(|place| peer(Some(place))));
         }
-        Member::Endpoint(name) => Some(Peer {
-            role: Arc::clone(role),
-            reference: member.reference(&of.namespace),
-            node: Some(Arc::clone(name)),
-        }),
-        Member::Object(_) => Some(Peer {
-            role: Arc::clone(role),
-            reference: member.reference(&of.namespace),
-            node: None,
-        }),
+        Member::Object(_) => peers.push(peer(None)),
     }
 }

@@ -286,6 +286,10 @@ impl Index {
             let all = self.current.services.values().filter(|s| s.underlay);
             self.current.underlays = Arc::new(all.cloned().collect());
         }
+        let both = [&old, &new].into_iter().flatten();
+        if let Some(external) = both.clone().find(|s| s.external_name.is_some()) {
+            self.reselect(&external.namespace, |t| t.kind == TargetKind::Endpoint);
+        }
         true
     }
 
@@ -314,15 +318,6 @@ impl Index {
         let Some(either) = new.or(old) else {
             return true;
         };
-        let selected = self.current.offers_in(&either.namespace).iter().any(|e| {
-            e.offer
-                .targets
-                .iter()
-                .any(|t| t.kind == TargetKind::Endpoint)
-        });
-        if !selected {
-            return true;
-        }
         // Slices are few compared to pods: reselect the namespace's Endpoint targets.
         self.reselect(&either.namespace, |t| t.kind == TargetKind::Endpoint);
         true
@@ -351,6 +346,10 @@ impl Index {
     }
 
     fn reselect(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
+        let mut offers = self.current.offers_in(namespace).iter();
+        if !offers.any(|e| e.offer.targets.iter().any(&which)) {
+            return;
+        }
         let before = self.current.clone();
         if let Some(offers) = self.current.offers.get_mut(namespace) {
             let offers = Arc::make_mut(offers);

@@ -282,10 +282,22 @@ pub struct Service {
     pub underlay: bool,
     /// The host of a Service of type ExternalName.
     pub external_name: Option<String>,
+    /// The labels of a Service of type ExternalName; other Services are selected by the labels of
+    /// their EndpointSlices.
+    pub external_labels: Labels,
     /// True if the Service has a pod selector.
     pub has_selector: bool,
     /// The ports in `spec.ports`.
     pub ports: Vec<ServicePort>,
+}
+
+impl Service {
+    /// Returns `HOST:PORT` of a Service of type ExternalName that has a port.
+    pub fn external_place(&self) -> Option<Arc<str>> {
+        let host = self.external_name.as_deref()?.trim_end_matches('.');
+        let port = self.ports.first()?.port;
+        Some(format!("{host}:{port}").into())
+    }
 }
 
 /// A port of a Service or an EndpointSlice.
@@ -312,6 +324,9 @@ pub struct EndpointSlice {
     pub ports: Vec<ServicePort>,
     /// The addresses of the ready endpoints.
     pub ready: Vec<String>,
+    /// The places of the ready endpoints, sorted and without duplicates: the node of an endpoint
+    /// that has one, and `HOST:PORT` of an endpoint outside the cluster.
+    pub places: Vec<Arc<str>>,
 }
 
 /// A ConstraintPolicy.

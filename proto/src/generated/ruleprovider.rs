@@ -42,6 +42,19 @@ pub struct EvaluateRequest {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// The places of each target that is an Endpoints object, by target name: the nodes of its pods,
+    /// and HOST:PORT of endpoints outside the cluster.
+    #[prost(btree_map = "string, message", tag = "17")]
+    pub target_places: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        Places,
+    >,
+}
+/// The places of an object that may be in several.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Places {
+    #[prost(string, repeated, tag = "1")]
+    pub places: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EvaluateResponse {
@@ -232,7 +245,8 @@ pub struct Peer {
     pub role: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub target: ::core::option::Option<Target>,
-    /// The node that a pod runs on, the name of an endpoint; empty for other kinds.
+    /// The node that a pod runs on. For an Endpoints object, one peer for each place: the node of one
+    /// of its pods, or HOST:PORT of an endpoint outside the cluster. Empty for other kinds.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
 }

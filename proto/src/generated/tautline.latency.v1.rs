@@ -120,10 +120,13 @@ pub struct Target {
     #[prost(bool, tag = "5")]
     pub demand: bool,
     /// An address outside the cluster, where no agent answers: the agent takes the
-    /// time of a TCP connect every ten seconds, and sends no data. Such a target has
-    /// no key.
+    /// time of a TCP connect, and sends no data. Such a target has no key.
     #[prost(bool, tag = "6")]
     pub outside: bool,
+    /// How often the agent visits a target outside the cluster; less than 10,000
+    /// counts as that.
+    #[prost(uint32, tag = "7")]
+    pub outside_millis: u32,
 }
 /// The whole list, in place of the last one from this replica. An agent that
 /// hears several replicas measures what any of them asks for, within its budget.

@@ -357,6 +357,23 @@ impl Snapshot {
             .get(&key(namespace, service))
             .map_or(&[], |v| v)
     }
+
+    /// Returns the places of a Service's ready endpoints, sorted and without duplicates: the nodes
+    /// of pods, and `HOST:PORT` of endpoints outside the cluster. A Service without any has its own
+    /// name for a place.
+    pub fn endpoint_places(&self, namespace: &str, service: &str) -> Vec<Arc<str>> {
+        let slices = self.endpoint_slices(namespace, service).iter();
+        let mut places: Vec<Arc<str>> = slices.flat_map(|s| s.places.iter().cloned()).collect();
+        places.sort_unstable();
+        places.dedup();
+        if places.is_empty() {
+            let external = self
+                .service(namespace, service)
+                .and_then(|s| s.external_place());
+            places.push(external.unwrap_or_else(|| service.into()));
+        }
+        places
+    }
 }
 
 fn changed<'a, T>(
@@ -400,7 +417,13 @@ pub(super) fn members_of(
         let slices = now.slices.values().filter(|s| {
             *s.namespace == *namespace && !s.service.is_empty() && selector.matches(&s.labels)
         });
+        let services = now.services.values().filter(|s| {
+            *s.namespace == *namespace
+                && s.external_name.is_some()
+                && selector.matches(&s.external_labels)
+        });
         let names = slices.map(|s| &s.service).chain(others.map(|o| &o.name));
+        let names = names.chain(services.map(|s| &s.name));
         for name in names {
             members.insert(name, Member::Endpoint(Arc::clone(name)));
         }

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::Target,
+    constraints::{PodIdentity, pod_constraints},
+    model::{ServicePort, Target},
     selector::{Expression, Labels, Selector},
 };
 
@@ -271,4 +272,71 @@ fn dynamic_objects_become_members() {
     assert!(!index.reset_dynamic("clusters.example.com/v1", "Cluster", clusters));
     index.reset_dynamic("clusters.example.com/v1", "Cluster", vec![]);
     assert_eq!(members(&index), ["ns:v1:Endpoints:db"]);
+}
+
+#[test]
+fn endpoints_are_peers_at_the_nodes_of_their_pods_and_at_addresses_outside() {
+    let labels = |value: &str| -> Labels { [("app", value)].into_iter().collect() };
+    let target = |name: &str, kind, value: &str| Target {
+        name: name.into(),
+        kind,
+        api_version: String::new(),
+        selector: selector(value),
+    };
+    let mut index = Index::default();
+    index.apply(Object::Offer(Offer {
+        namespace: "ns".into(),
+        name: "o".into(),
+        targets: vec![
+            target("web", TargetKind::Pod, "web"),
+            target("db", TargetKind::Endpoint, "db"),
+        ],
+        ..Offer::default()
+    }));
+    let slice = |name: &str, places: &[&str]| {
+        Object::EndpointSlice(EndpointSlice {
+            namespace: "ns".into(),
+            name: name.into(),
+            service: "db".into(),
+            labels: labels("db"),
+            places: places.iter().map(|p| (*p).into()).collect(),
+            ..EndpointSlice::default()
+        })
+    };
+    let external = |name: &str| {
+        Object::Service(Service {
+            namespace: "ns".into(),
+            name: name.into(),
+            external_name: Some("db.example.com.".into()),
+            external_labels: labels("db"),
+            ports: vec![ServicePort {
+                name: String::new(),
+                port: 5432,
+            }],
+            ..Service::default()
+        })
+    };
+    let pod = PodIdentity {
+        namespace: "ns".into(),
+        name: "web-0".into(),
+        labels: labels("web"),
+        ..PodIdentity::default()
+    };
+    let places = |index: &Index| -> Vec<String> {
+        let constraints = pod_constraints(&index.snapshot(), &pod);
+        let peers = constraints[0].peer_nodes().into_iter();
+        peers.map(str::to_owned).collect()
+    };
+    assert!(places(&index).is_empty());
+    index.apply(slice("db-1", &[]));
+    assert_eq!(places(&index), ["db"], "a table may have the name");
+    index.apply(slice("db-1", &["203.0.113.9:5432", "n1"]));
+    index.apply(slice("db-2", &["n1", "n2"]));
+    assert_eq!(places(&index), ["203.0.113.9:5432", "n1", "n2"]);
+    index.delete(Kind::EndpointSlice, "ns/db-1");
+    assert_eq!(places(&index), ["n1", "n2"]);
+    index.apply(external("far"));
+    assert_eq!(places(&index), ["db.example.com:5432", "n1", "n2"]);
+    index.delete(Kind::Service, "ns/far");
+    assert_eq!(places(&index), ["n1", "n2"]);
 }

@@ -32,7 +32,7 @@ class Target(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., namespace: _Optional[str] = ..., apiVersion: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("targets", "rule", "targetNodes")
+    __slots__ = ("targets", "rule", "targetNodes", "targetPlaces")
     class TargetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -47,13 +47,28 @@ class EvaluateRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class TargetPlacesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Places
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Places, _Mapping]] = ...) -> None: ...
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     TARGETNODES_FIELD_NUMBER: _ClassVar[int]
+    TARGETPLACES_FIELD_NUMBER: _ClassVar[int]
     targets: _containers.MessageMap[str, Target]
     rule: PolicyRule
     targetNodes: _containers.ScalarMap[str, str]
-    def __init__(self, targets: _Optional[_Mapping[str, Target]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., targetNodes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    targetPlaces: _containers.MessageMap[str, Places]
+    def __init__(self, targets: _Optional[_Mapping[str, Target]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., targetNodes: _Optional[_Mapping[str, str]] = ..., targetPlaces: _Optional[_Mapping[str, Places]] = ...) -> None: ...
+
+class Places(_message.Message):
+    __slots__ = ("places",)
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    places: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, places: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EvaluateResponse(_message.Message):
     __slots__ = ("compliance", "reason")
