@@ -27,7 +27,7 @@ use crate::{
     echo::{Echo, Reply},
     in_flight::{LostRequest, TIMEOUT},
     metrics::Metrics,
-    outside::{OUTSIDE_INTERVAL, OutsideSchedule},
+    outside::OutsideSchedule,
     pair::{Pair, UNREACHABLE_LOSSES},
     pairs::Pairs,
     schedule::Schedule,
@@ -341,7 +341,8 @@ impl MeasureTask {
         let each = inside.iter();
         self.schedule
             .set(each.map(|t| (t.key.clone(), t.demand)), now);
-        self.outside.set(outside.iter().map(|t| t.key.clone()), now);
+        let each = outside.iter().map(|t| (t.key.clone(), t.outside_interval));
+        self.outside.set(each, now);
         self.shared.metrics.outside.set(outside.len() as i64);
         let each = union.targets.into_iter();
         let targets: HashMap<_, _> = each.map(|t| (t.key.clone(), t)).collect();
@@ -366,7 +367,7 @@ impl MeasureTask {
 
     fn refresh(&self, now: Instant) {
         let each = self.targets.iter().map(|(key, target)| {
-            let outside = target.is_outside().then_some(OUTSIDE_INTERVAL);
+            let outside = target.is_outside().then_some(target.outside_interval);
             (key, outside.or_else(|| self.schedule.refresh(key)))
         });
         self.shared.pairs.lock().visited(each, now);
@@ -381,6 +382,7 @@ mod tests {
     use tokio::{net::TcpListener, sync::mpsc};
 
     use super::*;
+    use crate::outside::MIN_OUTSIDE_INTERVAL;
 
     fn list(address: SocketAddr) -> TargetList {
         TargetList::from(latency::Targets {
@@ -416,7 +418,7 @@ mod tests {
 
         let mut now = Instant::now();
         task.run_due(now);
-        assert!(task.outside.next_visit_at() > Some(now + OUTSIDE_INTERVAL / 2));
+        assert!(task.outside.next_visit_at() > Some(now + MIN_OUTSIDE_INTERVAL / 2));
         task.connected(connects.recv().await.unwrap());
         let pair = figures();
         assert_eq!(
@@ -427,7 +429,7 @@ mod tests {
         drop(listener);
         for _ in 0..UNREACHABLE_LOSSES {
             assert_eq!(figures().state(), State::Measured);
-            now += OUTSIDE_INTERVAL;
+            now += MIN_OUTSIDE_INTERVAL;
             task.run_due(now);
             task.connected(connects.recv().await.unwrap());
             assert!(task.retries.is_empty(), "the target is probed again");

@@ -1,5 +1,5 @@
-//! Plans the visits of addresses outside the cluster. Each address is visited about every ten
-//! seconds, however many other targets there are. The code is pure: the caller passes the time.
+//! Plans the visits of addresses outside the cluster. Each address is visited at its own interval,
+//! however many other targets there are. The code is pure: the caller passes the time.
 
 use std::{
     hash::Hash,
@@ -9,12 +9,12 @@ use std::{
 use fastrand::Rng;
 use hashbrown::HashMap;
 
-/// The longest time between two visits of an address. A random part of up to a tenth is subtracted.
-pub const OUTSIDE_INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest interval between two visits of an address.
+pub const MIN_OUTSIDE_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct OutsideSchedule<K> {
-    due: HashMap<K, Instant>,
+    due: HashMap<K, (Instant, Duration)>,
     rng: Rng,
 }
 
@@ -26,34 +26,36 @@ impl<K: Clone + Eq + Hash> OutsideSchedule<K> {
         }
     }
 
-    /// Replaces the targets. New targets are due now, and known targets keep their times.
-    pub fn set(&mut self, targets: impl IntoIterator<Item = K>, now: Instant) {
+    /// Replaces the targets, each with its interval. New targets are due now, and known targets keep
+    /// their times.
+    pub fn set(&mut self, targets: impl IntoIterator<Item = (K, Duration)>, now: Instant) {
         let before = std::mem::take(&mut self.due);
         let each = targets.into_iter();
         self.due = each
-            .map(|key| {
-                let due = before.get(&key).copied().unwrap_or(now);
-                (key, due)
+            .map(|(key, interval)| {
+                let due = before.get(&key).map_or(now, |(due, _)| *due);
+                (key, (due, interval))
             })
             .collect();
     }
 
     /// Makes a target due now, if it is known.
     pub fn prioritize(&mut self, key: &K, now: Instant) {
-        if let Some(due) = self.due.get_mut(key) {
+        if let Some((due, _)) = self.due.get_mut(key) {
             *due = now;
         }
     }
 
-    /// Returns a target to visit now. The caller repeats the call until it returns `None`.
+    /// Returns a target to visit now. The caller repeats the call until it returns `None`. A random
+    /// part of up to a tenth is subtracted from the interval.
     pub fn next(&mut self, now: Instant) -> Option<K> {
-        let (key, due) = self.due.iter_mut().find(|(_, due)| **due <= now)?;
-        *due = now + OUTSIDE_INTERVAL.mul_f64(1.0 - self.rng.f64() * 0.1);
+        let (key, (due, interval)) = self.due.iter_mut().find(|(_, (due, _))| *due <= now)?;
+        *due = now + interval.mul_f64(1.0 - self.rng.f64() * 0.1);
         Some(key.clone())
     }
 
     pub fn next_visit_at(&self) -> Option<Instant> {
-        self.due.values().min().copied()
+        self.due.values().map(|(due, _)| *due).min()
     }
 }
 
@@ -62,6 +64,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(40);
 
     /// Visits until `end` whatever is due, and returns the times of each target's visits.
     fn run(
@@ -82,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn outside_targets_are_visited_at_once_and_then_about_every_10_s() {
+    fn outside_targets_are_visited_at_once_and_then_about_once_an_interval() {
         let (mut schedule, start) = (OutsideSchedule::new(7), Instant::now());
-        schedule.set(0..256, start);
-        let visits = run(&mut schedule, start, start + 20 * OUTSIDE_INTERVAL);
+        schedule.set((0..256).map(|key| (key, INTERVAL)), start);
+        let visits = run(&mut schedule, start, start + 20 * INTERVAL);
         assert_eq!(visits.len(), 256);
         let mut gaps = Vec::new();
         for times in visits.values() {
             assert_eq!(times[0], start);
             gaps.extend(times.windows(2).map(|w| w[1] - w[0]));
         }
-        let range = OUTSIDE_INTERVAL.mul_f64(0.9)..=OUTSIDE_INTERVAL;
+        let range = INTERVAL.mul_f64(0.9)..=INTERVAL;
         assert!(gaps.iter().all(|gap| range.contains(gap)), "{gaps:?}");
         assert!(gaps.iter().min() != gaps.iter().max(), "in step");
     }
@@ -104,15 +108,15 @@ mod tests {
             (schedule.next(start), schedule.next_visit_at()),
             (None, None)
         );
-        schedule.set([1, 2], start);
+        schedule.set([1, 2].map(|key| (key, INTERVAL)), start);
         run(&mut schedule, start, start);
         let due = schedule.next_visit_at();
-        schedule.set([1, 2], start);
+        schedule.set([1, 2].map(|key| (key, INTERVAL)), start);
         assert_eq!(
             (schedule.next(start), schedule.next_visit_at()),
             (None, due)
         );
-        schedule.set([2, 3], start);
+        schedule.set([2, 3].map(|key| (key, INTERVAL)), start);
         assert_eq!(
             (schedule.next(start), schedule.next(start)),
             (Some(3), None)

@@ -1,11 +1,13 @@
 //! Reads the targets that the provider's replicas request, and merges their lists.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use hashbrown::HashMap;
 use ring::hmac;
 use tautline_latency_protocol::signing_key;
 use tautline_proto::latency;
+
+use crate::outside::MIN_OUTSIDE_INTERVAL;
 
 /// The greatest number of base targets, which are visited in turn. The provider knows this number
 /// and chooses the targets.
@@ -35,6 +37,8 @@ pub struct Target {
     /// The key of the packets that this agent exchanges with the target; `None`: the target is
     /// outside the cluster, where no agent answers.
     pub secret: Option<Arc<hmac::Key>>,
+    /// The interval between visits of a target outside the cluster.
+    pub outside_interval: Duration,
     pub demand: bool,
 }
 
@@ -91,6 +95,8 @@ impl TryFrom<&latency::Target> for Target {
             },
             address,
             secret: (!row.outside).then(|| Arc::new(signing_key(&row.key))),
+            outside_interval: Duration::from_millis(row.outside_millis.into())
+                .max(MIN_OUTSIDE_INTERVAL),
             demand: row.demand,
         })
     }
@@ -230,7 +236,7 @@ mod tests {
             address: "10.0.0.1:5310".to_owned(),
             key: vec![1; 32],
             demand,
-            outside: false,
+            ..latency::Target::default()
         }
     }
 

@@ -162,7 +162,7 @@ impl World {
             address: self.relay.address(to).unwrap().to_string(),
             key: key.as_ref().to_vec(),
             demand,
-            outside: false,
+            ..Target::default()
         }
     }
 
