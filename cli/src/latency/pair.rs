@@ -114,6 +114,7 @@ mod tests {
             uid: "3f2a".to_owned(),
             boot: agent.then(|| "c0ffee".to_owned()),
             agent,
+            outside: false,
         }
     }
 

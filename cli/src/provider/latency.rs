@@ -1,10 +1,11 @@
 //! Implements `tautline provider latency`, which runs the provider of rules about network latency
 //! and bandwidth.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource};
+use ipnet::IpNet;
+use tautline_latency::{AllowedAddresses, Config, DEFAULT_TARGETS, EchoKeySource};
 
 use super::MAX_CONNECTIONS;
 use crate::{duration_arg::parse_duration, provider_args::OwnArgs, scope::object};
@@ -36,6 +37,10 @@ pub(crate) struct LatencyArgs {
     /// Let agents measure bandwidth by sending data, rarely
     #[arg(long)]
     throughput_tests: bool,
+    /// Let agents connect to addresses outside the cluster in these ranges, when rules name
+    /// them; a comma between two
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    external_cidrs: Vec<IpNet>,
 }
 
 fn targets(text: &str) -> Result<usize, String> {
@@ -66,11 +71,17 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         targets: args.targets,
         agents_within: args.agents_within,
         allow_transfers: args.throughput_tests,
+        outside: AllowedAddresses::new(args.external_cidrs, api_server()),
     };
     let cluster = common.cluster.with_retries().await?;
     let ended = tautline_latency::run(&cluster, config).await;
     traces.end().await;
     ended
+}
+
+/// Returns the address of the API server's Service, which pods find in their environment.
+fn api_server() -> Option<IpAddr> {
+    std::env::var("KUBERNETES_SERVICE_HOST").ok()?.parse().ok()
 }
 
 #[cfg(test)]

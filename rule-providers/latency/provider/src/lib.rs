@@ -32,7 +32,7 @@ pub use agents::keys::EchoKeys;
 pub use fitting::DEFAULT_TARGETS;
 pub use location::ZONE;
 pub use measuring::{AGENTS_WITHIN, Measuring};
-pub use network::{Network, PeerRow};
+pub use network::{Network, PeerRow, outside::AllowedAddresses};
 pub use provider::Latency;
 pub use run::{Config, EchoKeySource, run};
 pub use tables::{

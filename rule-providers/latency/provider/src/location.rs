@@ -1,6 +1,8 @@
 use tautline_core::Snapshot;
 use tautline_sdk::Reference;
 
+use crate::network::outside::host_and_port;
+
 /// The label that names the zone of a node.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -16,6 +18,19 @@ pub(crate) fn location<'a>(snapshot: &'a Snapshot, node: &'a str) -> Location<'a
     Location {
         node,
         zone: snapshot.node(node).and_then(|n| n.labels.get(ZONE)),
+    }
+}
+
+/// Returns the location of a place that is the node of an endpoint or an address outside the cluster.
+/// Rows for the name of the Service apply to all of its addresses, as those of a zone.
+pub(crate) fn location_of_endpoint<'a>(
+    of_node: Location<'a>,
+    service: Option<&'a str>,
+) -> Location<'a> {
+    let is_outside = host_and_port(of_node.node).is_some();
+    Location {
+        zone: of_node.zone.or_else(|| service.filter(|_| is_outside)),
+        ..of_node
     }
 }
 

@@ -68,6 +68,8 @@ impl Measuring {
         let net = Arc::clone(&network);
         tasks.spawn_until_stop("targets", async move { net.keep_lists().await });
         let net = Arc::clone(&network);
+        tasks.spawn_until_stop("names outside", async move { net.resolve_names().await });
+        let net = Arc::clone(&network);
         tasks.spawn_until_stop("measurements", async move {
             loop {
                 sleep(SWEEP_INTERVAL).await;

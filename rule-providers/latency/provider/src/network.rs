@@ -4,6 +4,8 @@
 pub(crate) mod demanded_pairs;
 pub(crate) mod metrics;
 pub(crate) mod orders;
+pub(crate) mod outside;
+mod outside_lists;
 pub(crate) mod pair_store;
 pub(crate) mod sessions;
 mod target_lists;
@@ -26,6 +28,7 @@ use crate::measurement::Measurement;
 use demanded_pairs::{DemandedPairs, Requester};
 use metrics::NetworkMetrics;
 use orders::ProbeTime;
+use outside::{OutsidePoints, host_and_port};
 use pair_store::{InstanceId, PairStore};
 use sessions::SessionHandle;
 use target_lists::ChosenTargets;
@@ -36,7 +39,7 @@ use view::PublishedFit;
 const CLOCK_START: Duration = Duration::from_secs(3_600);
 
 /// The measured and predicted round-trip times between nodes. A caller that needs two locks must
-/// take those of `demand` and of `sessions` before that of `pairs`.
+/// take those of `demand`, of `outside` and of `sessions` before that of `pairs`.
 #[derive(Debug)]
 pub struct Network {
     pub(crate) store: ClusterStore,
@@ -46,6 +49,7 @@ pub struct Network {
     /// The sessions of the connected agents.
     pub(crate) sessions: Mutex<HashMap<InstanceId, SessionHandle>>,
     pub(crate) demand: Mutex<DemandedPairs>,
+    pub(crate) outside: Mutex<OutsidePoints>,
     /// The targets of each instance that the model chose.
     pub(crate) chosen: ArcSwap<ChosenTargets>,
     /// The last probe of each pair (the lesser ID first).
@@ -67,6 +71,7 @@ impl Network {
             pairs: Mutex::default(),
             sessions: Mutex::default(),
             demand: Mutex::default(),
+            outside: Mutex::default(),
             chosen: ArcSwap::default(),
             last_probes: Mutex::default(),
             estimates: ArcSwapOption::default(),
@@ -110,10 +115,12 @@ impl Network {
     }
 
     /// Records that an active rule of the requester names the pair, which is then measured every
-    /// two seconds until `keep` after the last call. Pairs of unknown nodes are ignored.
+    /// two seconds until `keep` after the last call; a pair with an address outside the cluster is
+    /// measured more rarely. Pairs of unknown nodes are ignored.
     pub(crate) fn demand(&self, requester: Requester<'_>, a: &str, b: &str, keep: Duration) {
         let snapshot = self.store.snapshot();
-        if snapshot.node(a).is_none() || snapshot.node(b).is_none() {
+        let known = |place| snapshot.node(place).is_some() || host_and_port(place).is_some();
+        if !known(a) || !known(b) {
             return;
         }
         let until = self.now() + keep;

@@ -7,11 +7,12 @@ use arc_swap::ArcSwap;
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError,
     RuleProvider,
 };
 
 use crate::{
+    location::is_pod,
     network::Network,
     rules::{
         answer_metrics::AnswerMetrics,
@@ -111,12 +112,13 @@ impl Latency {
 }
 
 impl RuleProvider for Latency {
-    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, mut request: CostRequest) -> Result<CostAnswer, ProviderError> {
         match request.rule.name.as_str() {
             "jitter" => jitter_cost::cost(self.context(), request),
             BANDWIDTH => {
                 let store = &self.network.store;
                 self.pods.listed(store, request.deadline).await?;
+                name_peers(&mut request);
                 self.bandwidth.cost(self.context(), request)
             }
             _ => latency_cost::cost(self.context(), request).await,
@@ -139,6 +141,22 @@ impl RuleProvider for Latency {
         };
         evaluation::evaluate(self.context(), &self.states, request, quantity).await
     }
+}
+
+/// Replaces the places of peers that are not pods by their names: reservations of bandwidth and
+/// tables go by these.
+fn name_peers(request: &mut CostRequest) {
+    if request.peers.is_empty() {
+        // Some callers send only the nodes.
+        return;
+    }
+    let name = |peer: &Peer| match is_pod(&peer.reference) {
+        true => peer.node.clone(),
+        false => peer.node.as_ref().map(|_| peer.reference.name.clone()),
+    };
+    request.peer_nodes = request.peers.iter().filter_map(name).collect();
+    request.peer_nodes.sort_unstable();
+    request.peer_nodes.dedup();
 }
 
 #[cfg(test)]

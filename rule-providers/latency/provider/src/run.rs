@@ -17,7 +17,7 @@ use tautline_sdk::Server;
 use crate::{
     agents::{AUDIENCE, keys::EchoKeys},
     measuring::Measuring,
-    network::Network,
+    network::{Network, outside::AllowedAddresses},
     provider::Latency,
     report::Pages,
     rules::{bandwidth::lacking::lacking, pod_demand::PodDemand},
@@ -59,6 +59,8 @@ pub struct Config {
     pub agents_within: Duration,
     /// True if agents may measure bandwidth by sending data.
     pub allow_transfers: bool,
+    /// The addresses outside the cluster to which agents may connect.
+    pub outside: AllowedAddresses,
 }
 
 /// Serves the rules, agents and reports until SIGTERM or SIGINT.
@@ -75,6 +77,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let pods = PodDemand::on_request();
     let store = watch(cluster, &pods, &mut server, &mut tasks);
     let network = Network::new(store, config.allow_transfers);
+    network.allow_outside(config.outside);
     let tokens = config.agent_tokens.map(|(namespace, name)| {
         let account = (namespace.as_str(), name.as_str());
         Arc::new(TokenReviewer::new(client.clone(), AUDIENCE, account))

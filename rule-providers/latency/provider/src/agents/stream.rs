@@ -239,7 +239,7 @@ impl Stream {
 
     fn targets(&self, session: &mut AgentSession) -> Option<to_agent::What> {
         let list = session.targets.borrow_and_update().clone()?;
-        let targets = list.iter().map(|t| (t.id, t.demand));
+        let targets = list.iter().map(|t| (t.id, t.demand, t.outside_interval));
         Some(to_agent::What::Targets(Targets {
             targets: self.with_keys(session, targets),
             echo_id: echo_id(&session.name),
@@ -254,7 +254,7 @@ impl Stream {
         let id = session.last_order + 1;
         let message = match order.what {
             Measure::Probe { targets, samples } => {
-                let targets = targets.into_iter().map(|to| (to, false));
+                let targets = targets.into_iter().map(|to| (to, false, None));
                 let targets = self.with_keys(session, targets);
                 (!targets.is_empty()).then_some(to_agent::What::Probe(Probe {
                     id,
@@ -264,7 +264,9 @@ impl Stream {
                 }))
             }
             Measure::Transfer { to, max_bytes } => {
-                let target = self.with_keys(session, [(to, false)].into_iter()).pop();
+                let target = self
+                    .with_keys(session, [(to, false, None)].into_iter())
+                    .pop();
                 target.map(|target| {
                     to_agent::What::Throughput(Throughput {
                         id,
@@ -289,15 +291,15 @@ impl Stream {
         None
     }
 
-    /// Returns the targets, each with `true` if a rule names the pair, as messages have them,
-    /// without those that have no address.
+    /// Returns the targets as messages have them, without those that have no address. Each comes with
+    /// `true` if a rule names the pair, and with the interval of an address outside the cluster.
     fn with_keys(
         &self,
         session: &AgentSession,
-        targets: impl Iterator<Item = (InstanceId, bool)>,
+        targets: impl Iterator<Item = (InstanceId, bool, Option<Duration>)>,
     ) -> Vec<Target> {
         let store = self.service.network.pairs.lock();
-        let targets = targets.filter_map(|(id, demand)| {
+        let targets = targets.filter_map(|(id, demand, outside)| {
             let instance = store.get(id)?;
             Some(Target {
                 node: instance.node.as_ref().to_owned(),
@@ -305,12 +307,13 @@ impl Stream {
                 address: instance.address?.to_string(),
                 key: Vec::new(),
                 demand,
-                outside: false,
+                outside: outside.is_some(),
+                outside_millis: outside.map_or(0, |every| every.as_millis() as u32),
             })
         });
         let mut targets: Vec<Target> = targets.collect();
         drop(store);
-        for target in &mut targets {
+        for target in targets.iter_mut().filter(|t| !t.outside) {
             target.key = self.service.keys.pair_key(&session.name, &target.instance);
         }
         targets

@@ -17,6 +17,8 @@ tautline_runtime::metrics! {
         pub demanded_pairs: Gauge => "latency_demand_pairs", "Pairs that active rules name";
         pub excess_pairs: Gauge => "latency_demand_excess",
             "Pairs that active rules name and that exceed the agents' budgets";
+        pub outside: Gauge => "latency_outside_addresses",
+            "Addresses outside the cluster that agents measure";
         pub fit_nodes: Gauge => "latency_fit_nodes", "Nodes with estimates in the last fit";
         pub frames: Counter => "latency_frames", "Messages received from agents";
         pub frames_limited: Counter => "latency_frames_limited",

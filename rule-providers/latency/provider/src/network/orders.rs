@@ -96,6 +96,10 @@ impl Network {
             let Some(peer) = store.id(peer) else {
                 return HashMap::new();
             };
+            // Many nodes at once must not connect to an address of somebody else.
+            if store.get(peer).is_some_and(|i| i.is_outside) {
+                return HashMap::new();
+            }
             let has_agent = |id| store.get(id).is_some_and(Instance::has_agent);
             let nodes = nodes.iter().take(MAX_PROBED_NODES);
             let known = nodes.filter_map(|node| Some((*node, store.id(node)?)));

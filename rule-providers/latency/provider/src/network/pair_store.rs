@@ -7,7 +7,11 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use hashbrown::{HashMap, HashSet};
 use tautline_proto::latency::{Hello, Pair};
@@ -43,6 +47,8 @@ pub(crate) struct Instance {
     pub boot: Box<str>,
     pub address: Option<SocketAddr>,
     pub nic_bits_per_second: Option<u64>,
+    /// True for an address outside the cluster, which has no agent.
+    pub is_outside: bool,
     /// The number of the agent's current session; 0 if the agent is not connected.
     stream: u64,
     reporter: Reporter,
@@ -144,6 +150,7 @@ impl PairStore {
             boot: boot.into(),
             address: None,
             nic_bits_per_second: None,
+            is_outside: false,
             stream: 0,
             reporter: Reporter {
                 since: now,
@@ -159,6 +166,29 @@ impl PairStore {
         Arc::make_mut(&mut self.names).insert(node, id);
         self.changes.joined.push(id);
         id
+    }
+
+    /// Adds an address outside the cluster under the name of its place. Another address of the place
+    /// is another instance, without pairs.
+    pub fn put_outside(&mut self, place: &str, address: SocketAddr, now: Duration) {
+        let id = self.instance(place, "outside", &address.to_string(), now);
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.address = Some(address);
+            instance.is_outside = true;
+            instance.reporter.connected = true;
+        }
+    }
+
+    pub fn remove_outside(&mut self, place: &str) {
+        if let Some(id) = self.id(place) {
+            self.remove(id);
+        }
+    }
+
+    /// Returns whether an agent answers at the address.
+    pub fn has_agent_at(&self, ip: IpAddr) -> bool {
+        let mut agents = self.instances.values().filter(|i| !i.is_outside);
+        agents.any(|i| i.address.is_some_and(|a| a.ip().to_canonical() == ip))
     }
 
     /// Records that a session has ended. If the agent `closed` it, the agent is gone, and losses of
@@ -187,7 +217,7 @@ impl PairStore {
     pub fn retain_nodes(&mut self, exists: impl Fn(&str, &str) -> bool) -> Vec<InstanceId> {
         let all = self.instances.iter();
         let gone: Vec<InstanceId> = all
-            .filter(|(_, i)| !exists(&i.node, &i.uid))
+            .filter(|(_, i)| !i.is_outside && !exists(&i.node, &i.uid))
             .map(|(id, _)| *id)
             .collect();
         for id in &gone {
@@ -209,7 +239,8 @@ impl PairStore {
             let Some(instance) = self.instances.get_mut(&id) else {
                 continue;
             };
-            if instance.stream == 0 && now >= instance.reporter.last_frame + PAIR_RETENTION {
+            let is_silent = instance.stream == 0 && !instance.is_outside;
+            if is_silent && now >= instance.reporter.last_frame + PAIR_RETENTION {
                 self.remove(id);
                 gone.push(id);
                 continue;

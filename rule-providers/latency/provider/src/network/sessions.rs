@@ -1,6 +1,6 @@
 //! The sessions of the agents that are connected.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use tautline_proto::latency::Hello;
 use tokio::sync::{mpsc, watch};
@@ -23,6 +23,8 @@ pub(crate) struct ListedTarget {
     pub address: SocketAddr,
     /// True if an active rule names the pair.
     pub demand: bool,
+    /// The interval between visits of an address outside the cluster.
+    pub outside_interval: Option<Duration>,
 }
 
 /// The sending side of a session; the session ends when it is dropped.

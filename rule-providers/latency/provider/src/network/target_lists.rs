@@ -1,7 +1,7 @@
 //! The pairs that each agent measures: targets that the model chose, and pairs that rules name.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::{
     Network,
     demanded_pairs::{Assignment, NODE_SLOTS, assign},
+    outside_lists::{OutsideTarget, agent_nodes, outside_lists},
     pair_store::InstanceId,
     sessions::{ListedTarget, TargetList},
 };
@@ -43,7 +44,7 @@ impl Network {
             tokio::select! {
                 () = self.lists_outdated.notified() => {}
                 () = sleep(EXPIRY_CHECK_INTERVAL) => {
-                    let expired = self.demand.lock().expire(self.now());
+                    let expired = self.demand.lock().expire(self.now()) | self.expire_outside();
                     // Excess pairs rotate each minute.
                     if !expired && (excess == 0 || last == minute()) {
                         continue;
@@ -65,15 +66,37 @@ impl Network {
         }
     }
 
-    fn update_lists(&self, minute: u64) -> Assignment<InstanceId> {
-        let (demanded, refused): (Vec<(InstanceId, InstanceId)>, usize) = {
+    pub(super) fn update_lists(&self, minute: u64) -> Assignment<InstanceId> {
+        let places = self.outside.lock().places();
+        let (demanded, mut outside, refused) = {
             let mut demand = self.demand.lock();
             demand.expire(self.now());
             let store = self.pairs.lock();
+            let target = |place: Arc<str>| {
+                let id = store.id(&place)?;
+                Some(OutsideTarget {
+                    address: store.get(id)?.address?,
+                    wanted: BTreeSet::new(),
+                    id,
+                    place,
+                })
+            };
+            let outside: Vec<_> = places.into_iter().filter_map(target).collect();
             let both = |(a, b)| store.id(a).zip(store.id(b));
-            let pairs = demand.pairs(minute).filter_map(both).collect();
-            (pairs, demand.refused())
+            let pairs: Vec<_> = demand.pairs(minute).filter_map(both).collect();
+            (pairs, outside, demand.refused())
         };
+        let addresses = outside.len() as i64;
+        let mut demanded = demanded;
+        demanded.retain(|(a, b)| {
+            let ends = [(*a, *b), (*b, *a)];
+            let found = ends.iter().find_map(|(place, node)| {
+                let target = outside.iter_mut().find(|t| t.id == *place)?;
+                Some(target.wanted.insert(*node))
+            });
+            found.is_none()
+        });
+        let snapshot = self.store.snapshot();
         let chosen = self.chosen.load();
         let open = self.sessions.lock();
         let connected = |id| open.contains_key(&id);
@@ -82,8 +105,17 @@ impl Network {
         assignment.excess += refused;
         let store = self.pairs.lock();
         let address = |id| store.get(id)?.address;
+        let agents = open
+            .keys()
+            .filter_map(|id| Some((*id, &*store.get(*id)?.node)));
+        let mut outside = match outside.is_empty() {
+            true => HashMap::new(),
+            false => outside_lists(&agent_nodes(&snapshot, agents), &outside),
+        };
         for (id, handle) in open.iter() {
-            let new = Some(list(*id, &chosen, &assignment.targets, address));
+            let mut new = list(*id, &chosen, &assignment.targets, address);
+            new.extend(outside.remove(id).unwrap_or_default());
+            let new = Some(TargetList::from(new));
             handle.targets.send_if_modified(|list| {
                 let changed = *list != new;
                 if changed {
@@ -92,6 +124,7 @@ impl Network {
                 changed
             });
         }
+        self.metrics.outside.set(addresses);
         self.metrics.demanded_pairs.set(assignment.pairs as i64);
         self.metrics.excess_pairs.set(assignment.excess as i64);
         assignment
@@ -104,7 +137,7 @@ fn list(
     chosen: &ChosenTargets,
     demanded: &BTreeMap<InstanceId, Vec<InstanceId>>,
     address: impl Fn(InstanceId) -> Option<SocketAddr>,
-) -> TargetList {
+) -> Vec<ListedTarget> {
     let demanded = demanded.get(&id).map(Vec::as_slice).unwrap_or_default();
     let chosen = chosen.get(&id).map(|c| &**c).unwrap_or_default();
     let chosen = chosen.iter().filter(|t| !demanded.contains(t));
@@ -115,6 +148,7 @@ fn list(
             id: *id,
             address: address(*id)?,
             demand,
+            outside_interval: None,
         })
     });
     listed.take(MAX_TARGETS).collect()

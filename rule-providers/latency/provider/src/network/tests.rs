@@ -99,7 +99,11 @@ impl Network {
     /// Sets what is measured between two nodes, by a report of the first one in the alphabet, and
     /// for directions that differ also by one of the other.
     pub(crate) fn set(&self, a: &str, b: &str, measurement: Measurement) {
-        let (a, b) = (a.min(b), a.max(b));
+        self.set_from(a.min(b), a.max(b), measurement);
+    }
+
+    /// Sets what the node `a` measures to `b`.
+    fn set_from(&self, a: &str, b: &str, measurement: Measurement) {
         let (from, to) = (self.instance(a), self.instance(b));
         let now = self.now();
         let pair = |of: InstanceId| {
@@ -160,6 +164,20 @@ impl Network {
             report(to, half, now);
         }
         report(from, measured, now);
+    }
+
+    /// Sets what a node measures to an address outside the cluster, which was added long ago.
+    pub(crate) fn set_outside(&self, node: &str, place: &str, measurement: Measurement) {
+        let address = {
+            let mut pairs = self.pairs.lock();
+            let id = pairs.id(place).unwrap();
+            let address = pairs.get(id).unwrap().address.unwrap();
+            pairs.remove_outside(place);
+            address
+        };
+        let long_ago = self.now() - 3_000 * SECOND;
+        self.pairs.lock().put_outside(place, address, long_ago);
+        self.set_from(node, place, measurement);
     }
 
     /// Publishes a fit of one pair.

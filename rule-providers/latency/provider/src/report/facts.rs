@@ -67,15 +67,23 @@ impl ReportSource for Latency {
 
     fn end(&self, node: &str) -> Option<End> {
         let snapshot = self.network.store.snapshot();
-        let known = snapshot.node(node)?;
         let store = self.network.pairs.lock();
         let instance = store.id(node).and_then(|id| store.get(id));
+        if instance.is_some_and(|i| i.is_outside) {
+            return Some(End {
+                node: node.to_owned(),
+                outside: true,
+                ..End::default()
+            });
+        }
+        let known = snapshot.node(node)?;
         Some(End {
             node: node.to_owned(),
             zone: known.labels.get(ZONE).map(str::to_owned),
             uid: known.uid.to_string(),
             boot: instance.map(|i| i.boot.to_string()),
             agent: instance.is_some_and(Instance::has_agent),
+            outside: false,
         })
     }
 

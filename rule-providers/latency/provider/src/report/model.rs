@@ -59,6 +59,9 @@ pub struct End {
     pub boot: Option<String>,
     /// True if an agent of the node is connected to this replica.
     pub agent: bool,
+    /// True if the node is an address outside the cluster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside: bool,
 }
 
 /// The state of one direction of a pair.

@@ -87,6 +87,7 @@ impl ReportSource for World {
             uid: format!("uid-{node}"),
             boot: Some("boot".to_owned()),
             agent: true,
+            outside: false,
         })
     }
 

@@ -72,6 +72,9 @@ pub fn cell(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> St
 /// Describes a node: its name, zone, identity and agent.
 pub fn end(end: &End) -> String {
     let mut text = end.node.clone();
+    if end.outside {
+        return text + " (outside the cluster)";
+    }
     let mut more = Vec::new();
     if let Some(zone) = &end.zone {
         more.push(format!("zone {zone}"));
@@ -110,6 +113,7 @@ pub fn figure_and_basis(effective: EffectiveRtt) -> String {
 pub fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let connects = fresh.iter().filter(|d| d.by_connect).count();
+    let is_outside = report.from.outside || report.to.outside;
     match report.effective.basis {
         Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
@@ -117,6 +121,7 @@ pub fn why(report: &PairReport) -> String {
              precedence over measurements"
                 .to_owned()
         }
+        Basis::Measured if is_outside => "TCP connects to the address are timed".to_owned(),
         Basis::Measured if connects == 0 => match (fresh.as_slice(), report.apart) {
             ([one, other], Some(apart)) if apart > ASYMMETRY_SHARE => {
                 let other_is_larger = other.median_micros >= one.median_micros;
@@ -147,7 +152,12 @@ pub fn why(report: &PairReport) -> String {
             let time = since
                 .map(|s| format!(" for {}", age(s)))
                 .unwrap_or_default();
-            format!("echoes are lost{time}, three and more in a row; no rule accepts it")
+            let what = if is_outside {
+                "TCP connects fail"
+            } else {
+                "echoes are lost"
+            };
+            format!("{what}{time}, three and more in a row; no rule accepts it")
         }
         Basis::Estimated => format!(
             "{}; costs use the prediction, evaluations use none and return Error",

@@ -14,12 +14,14 @@ use tautline_sdk::{
 
 use super::answer_metrics::AnswerMetrics;
 use crate::{
-    location::{is_pod, node_of},
+    location::{each_two, is_pod, node_of},
     network::{Network, demanded_pairs::Requester},
     tables::{Tables, table::RoundTrip},
 };
 
 const MAX_NODES: usize = 32;
+/// The maximum number of pairs of a binding: those of [`MAX_NODES`] nodes.
+const MAX_BINDING_PAIRS: usize = MAX_NODES * (MAX_NODES - 1) / 2;
 /// The maximum number of pairs of a question, which take some 100 MB while it is answered.
 const MAX_PAIRS: usize = 4_000_000;
 const DEFAULT_TIME: Duration = Duration::from_millis(500);
@@ -63,6 +65,47 @@ impl RuleContext<'_> {
                 Err(Evaluation::new(Compliance::Error, reason))
             }
             _ => Ok(nodes),
+        }
+    }
+
+    /// Returns the pairs of places of different targets, each once and in order; `Err` has the
+    /// evaluation if there are no pairs to evaluate.
+    pub fn pairs_of_targets(
+        &self,
+        request: &EvaluationRequest,
+    ) -> Result<Vec<(String, String)>, Evaluation> {
+        let snapshot = self.network.store.snapshot();
+        let places = |(name, target): (&String, &Reference)| match request.target_places.get(name) {
+            Some(places) if !is_pod(target) => Some(places.clone()),
+            _ => Some(vec![node_of_target(&snapshot, request, name, target)?]),
+        };
+        let places = request.targets.iter().map(places);
+        let Some(places) = places.collect::<Option<Vec<_>>>() else {
+            let reason = "not every target is placed";
+            return Err(Evaluation::new(Compliance::Pending, reason));
+        };
+        let mut pairs = BTreeSet::new();
+        for (of_one, of_other) in each_two(&places) {
+            let all = of_one
+                .iter()
+                .flat_map(|a| of_other.iter().map(move |b| (a, b)));
+            pairs.extend(
+                all.filter(|(a, b)| a != b)
+                    .map(|(a, b)| (a.min(b), a.max(b))),
+            );
+        }
+        match pairs.len() {
+            0 => Err(Evaluation::compliant("all on the same node")),
+            n if n > MAX_BINDING_PAIRS => {
+                let reason = format!(
+                    "{n} pairs of nodes in one binding; at most {MAX_BINDING_PAIRS} are judged"
+                );
+                Err(Evaluation::new(Compliance::Error, reason))
+            }
+            _ => Ok(pairs
+                .into_iter()
+                .map(|(a, b)| (a.clone(), b.clone()))
+                .collect()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use tautline_sdk::CostAnswer;
 
 use super::pair_rtt::{Basis, PairRtt, push_basis};
-use crate::format::push_micros;
+use crate::{format::push_micros, network::outside::NoFigure};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostMatrix {
@@ -15,6 +15,8 @@ pub(crate) struct CostMatrix {
     /// The round-trip times row by row: the pairs of a node are adjacent.
     rtts: Vec<PairRtt>,
     selected: Vec<bool>,
+    /// The reasons why peers outside the cluster have no figure; may be empty.
+    no_figures: Vec<Option<NoFigure>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +70,13 @@ impl CostMatrix {
             nodes,
             peers,
             rtts,
+            no_figures: Vec::new(),
         }
+    }
+
+    pub(crate) fn with_no_figures(mut self, reasons: Vec<Option<NoFigure>>) -> Self {
+        self.no_figures = reasons;
+        self
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[PairRtt]> {
@@ -124,6 +132,7 @@ impl CostMatrix {
             peers,
             rtts,
             selected,
+            no_figures,
         } = self;
         let mut answer = CostAnswer::with_capacity(nodes.len());
         if peers.is_empty() {
@@ -174,6 +183,9 @@ impl CostMatrix {
                 }
                 CandidateCost::NoData { peer } => {
                     detail.extend(["no figure to ", &peers[peer]]);
+                    if let Some(Some(reason)) = no_figures.get(peer) {
+                        _ = write!(detail, ": {reason}");
+                    }
                     answer.unusable(node, "NoData", &detail, false);
                 }
             }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use hashbrown::HashMap;
 use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError};
 
 use super::{
@@ -13,9 +14,13 @@ use super::{
 };
 use crate::{
     format::micros,
-    location::{each_two, location},
+    location::{location, location_of_endpoint},
     measurement::{Measurement, RttStats},
-    network::Network,
+    network::{
+        Network,
+        demanded_pairs::Requester,
+        outside::{NoFigure, host_and_port},
+    },
 };
 
 /// The number of samples of a probe: as many as a median takes.
@@ -37,6 +42,8 @@ struct BindingPair<'a> {
     /// True if the time is from the namespace's own table.
     own_table: bool,
     measurement: Measurement,
+    /// The reason why an address outside the cluster has no figure.
+    no_figure: Option<NoFigure>,
 }
 
 /// Returns the namespace of all targets, or "" if they are in several.
@@ -57,11 +64,12 @@ pub(crate) async fn evaluate(
     quantity: Quantity,
 ) -> Result<Evaluation, ProviderError> {
     let bounds = Bounds::of_rule(&request.rule)?;
-    let nodes = match context.nodes_of_targets(&request) {
-        Ok(nodes) => nodes,
+    let places = match context.pairs_of_targets(&request) {
+        Ok(places) => places,
         Err(evaluation) => return Ok(evaluation),
     };
-    let mut pairs = pairs(context, &nodes, request.namespace(), quantity);
+    let requester = context.requester(namespace_of_all(&request));
+    let mut pairs = pairs(context, &places, &request, quantity, requester);
     let now = Instant::now();
     let rule = |a, b| PairRule {
         a,
@@ -71,9 +79,10 @@ pub(crate) async fn evaluate(
     };
     // A tenant's tables, and names that a tenant gives to objects other than pods, must not
     // affect the state that all namespaces share.
-    let requester = context.requester(namespace_of_all(&request));
     let of_pods = context.nodes_of_pods(&request);
-    let counts = |node: &str| requester.trusted || of_pods.contains(node);
+    let counts = |place: &str| {
+        requester.trusted || of_pods.contains(place) || host_and_port(place).is_some()
+    };
     for pair in pairs
         .iter()
         .filter(|p| !p.own_table && counts(p.a) && counts(p.b))
@@ -128,7 +137,13 @@ pub(crate) async fn evaluate(
             Evaluation::new(level, reason)
         }
         PairEvaluation::Unreachable => {
-            Evaluation::violation(format!("no way between {a} and {b}: echoes are lost"))
+            let is_outside = [a, b].iter().any(|place| host_and_port(place).is_some());
+            let what = if is_outside {
+                "TCP connects fail"
+            } else {
+                "echoes are lost"
+            };
+            Evaluation::violation(format!("no way between {a} and {b}: {what}"))
         }
         PairEvaluation::Error(why) => {
             Evaluation::new(Compliance::Error, format!("between {a} and {b}: {why}"))
@@ -138,14 +153,21 @@ pub(crate) async fn evaluate(
 
 fn pairs<'a>(
     context: RuleContext<'_>,
-    nodes: &'a [String],
-    namespace: Option<&str>,
+    places: &'a [(String, String)],
+    request: &EvaluationRequest,
     quantity: Quantity,
+    requester: Requester<'_>,
 ) -> Vec<BindingPair<'a>> {
     let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
-    let tables = tables.for_namespace(namespace);
-    let pair = |(a, b): (&'a String, &'a String)| {
-        let (to, from) = (location(&snapshot, b), location(&snapshot, a));
+    let tables = tables.for_namespace(request.namespace());
+    let services: HashMap<&str, &str> = services(request).collect();
+    let locate = |place| {
+        let service = services.get(String::as_str(place)).copied();
+        location_of_endpoint(location(&snapshot, place), service)
+    };
+    let no_figure = |place: &String| context.network.want_outside(requester, place);
+    let pair = |(a, b): &'a (String, String)| {
+        let (to, from) = (locate(b), locate(a));
         let rows = tables.rows_to(to);
         let row = rows.from(from).map(|row| row.value);
         let configured = row.filter(|_| quantity == Quantity::Latency);
@@ -160,9 +182,17 @@ fn pairs<'a>(
             configured,
             own_table,
             measurement,
+            no_figure: no_figure(a).or_else(|| no_figure(b)),
         }
     };
-    each_two(nodes).map(pair).collect()
+    places.iter().map(pair).collect()
+}
+
+/// Returns the places of Services, each with the name of its Service.
+fn services(request: &EvaluationRequest) -> impl Iterator<Item = (&str, &str)> {
+    let all = request.target_places.iter();
+    let all = all.filter_map(|(target, places)| Some((request.targets.get(target)?, places)));
+    all.flat_map(|(service, places)| places.iter().map(|p| (p.as_str(), service.name.as_str())))
 }
 
 async fn probe(network: &Network, pairs: &mut [BindingPair<'_>], within: Duration) {
@@ -210,8 +240,9 @@ fn evaluate_pair(
             return PairEvaluation::Error("the last measurement is too old".to_owned());
         }
         Measurement::Missing => {
-            let why = "not measured; do both nodes run an agent (tautline agent latency)?";
-            return PairEvaluation::Error(why.to_owned());
+            let no_agent = "do both nodes run an agent (tautline agent latency)?".to_owned();
+            let why = pair.no_figure.map_or(no_agent, |reason| reason.to_string());
+            return PairEvaluation::Error(format!("not measured; {why}"));
         }
     };
     let windows = match rule.quantity {

@@ -123,6 +123,9 @@ pub(crate) fn cost(
         eligible_nodes,
         ..
     } = request;
+    for peer in &peer_nodes {
+        context.network.want_outside(requester, peer);
+    }
     let names = context.network.names();
     let peers: Vec<(String, PeerRow)> = peer_nodes
         .into_iter()

@@ -1,5 +1,6 @@
 //! The cost of `latency`: the longest median round-trip time to the peers' nodes.
 
+use hashbrown::HashMap;
 use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
 use super::{
@@ -8,6 +9,10 @@ use super::{
     hysteresis::Bounds,
     pair_rtt::PeerRtts,
     verify::verify,
+};
+use crate::{
+    location::{is_pod, location_of_endpoint},
+    network::outside::NoFigure,
 };
 
 pub(crate) async fn cost(
@@ -19,17 +24,16 @@ pub(crate) async fn cost(
         limit,
     } = Bounds::of_rule(&request.rule)?;
     check_size(&request)?;
-    let namespace = &request.source.namespace;
-    let mut matrix = matrix(
-        context,
-        namespace,
-        request.eligible_nodes,
-        request.peer_nodes,
-    );
+    let requester = context.requester(&request.source.namespace);
+    let peers = request.peer_nodes.iter();
+    let no_figures = peers.map(|peer| context.network.want_outside(requester, peer));
+    let no_figures = no_figures.collect();
+    let deadline = request.deadline;
+    let mut matrix = matrix(context, request, no_figures);
     let RuleContext {
         network, metrics, ..
     } = context;
-    verify(network, metrics, &mut matrix, limit, request.deadline).await;
+    verify(network, metrics, &mut matrix, limit, deadline).await;
     metrics.answered("latency", matrix.bases(limit));
     let mut answer = matrix.into_answer(limit);
     answer.request_cost = request_cost(wanted);
@@ -38,20 +42,27 @@ pub(crate) async fn cost(
 
 fn matrix(
     context: RuleContext<'_>,
-    namespace: &str,
-    nodes: Vec<String>,
-    peers: Vec<String>,
+    request: CostRequest,
+    no_figures: Vec<Option<NoFigure>>,
 ) -> CostMatrix {
+    let (nodes, peers) = (request.eligible_nodes, request.peer_nodes);
     let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
-    let tables = tables.for_namespace(Some(namespace));
+    let tables = tables.for_namespace(Some(&request.source.namespace));
     let locate = |node| tables.locate(&snapshot, node);
+    let endpoints = request.peers.iter().filter(|p| !is_pod(&p.reference));
+    let services = endpoints.filter_map(|p| Some((p.node.as_deref()?, &*p.reference.name)));
+    let services: HashMap<&str, &str> = services.collect();
     let names = context.network.names();
-    let column = |peer| PeerRtts::new(locate(peer), tables, names.row(context.network, peer));
+    let column = |peer| {
+        let service = services.get(String::as_str(peer)).copied();
+        let to = location_of_endpoint(locate(peer), service);
+        PeerRtts::new(to, tables, names.row(context.network, peer))
+    };
     let columns: Vec<PeerRtts<'_>> = peers.iter().map(|peer| column(peer)).collect();
     let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
     for node in &nodes {
         let (from, found) = (locate(node), names.find(node));
         rtts.extend(columns.iter().map(|column| column.rtt(from, found)));
     }
-    CostMatrix::new(nodes, peers, rtts)
+    CostMatrix::new(nodes, peers, rtts).with_no_figures(no_figures)
 }

@@ -286,7 +286,7 @@ async fn binding_with_too_many_nodes_is_an_error() {
         check(&provider, "latency", &names).await,
         result(
             Compliance::Error,
-            "33 nodes in one binding; at most 32 are judged"
+            "528 pairs of nodes in one binding; at most 496 are judged"
         )
     );
 }

@@ -72,6 +72,7 @@ fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluationRe
             limit: String::new(),
         },
         deadline: Some(Instant::now() + PATIENCE),
+        ..EvaluationRequest::default()
     }
 }
 
