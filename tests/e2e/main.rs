@@ -40,6 +40,7 @@ mod manifests;
 mod mutation;
 mod node_judge;
 mod open_reports;
+mod outside;
 mod placement;
 mod relabeling;
 mod requeue;
