@@ -58,7 +58,7 @@ fn matrix(
         let to = location_of_endpoint(locate(peer), service);
         PeerRtts::new(to, tables, names.row(context.network, peer))
     };
-    let columns: Vec<PeerRtts<'_>> = peers.iter().map(|peer| column(peer)).collect();
+    let columns: Vec<PeerRtts<'_>> = peers.iter().map(column).collect();
     let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
     for node in &nodes {
         let (from, found) = (locate(node), names.find(node));
