@@ -11,7 +11,49 @@ install_chart() {
     installed_at=$EPOCHSECONDS
     "$bin/helm" install tautline "$repo/deploy/chart" --namespace tautline-system --create-namespace \
         --set 'controller.extraArgs={--eviction-cool-down=10s}' --set listenHost=0.0.0.0 \
-        --set networkPolicy.enabled=true >/dev/null
+        --set networkPolicy.enabled=true --set "providers.latency.extraArgs={--external-cidrs=$host/32}" >/dev/null
+}
+
+# A server outside the cluster, on this machine, and a Deployment whose pod must be within 20 ms of it.
+start_outside() {
+    mkdir -p "$run/empty"
+    start host database "$debian/bin/busybox" httpd -f -p "$host:5432" -h "$run/empty"
+    kubectl apply -f - >/dev/null <<YAML
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: database-1, namespace: shop, labels: {kubernetes.io/service-name: database, app: database}}
+addressType: IPv4
+ports: [{port: 5432}]
+endpoints: [{addresses: ["$host"]}]
+---
+apiVersion: constraint.ciena.com/v1alpha1
+kind: ConstraintPolicyOffer
+metadata: {name: orders, namespace: shop}
+spec:
+  targets:
+  - {name: orders, kind: Pod, labelSelector: {matchLabels: {app: orders}}}
+  - {name: database, kind: Endpoint, labelSelector: {matchLabels: {app: database}}}
+  policies: [near-server]
+  period: 5s
+  grace: 10s
+  violationPolicy: Evict
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: orders, namespace: shop}
+spec:
+  selector: {matchLabels: {app: orders}}
+  template:
+    metadata: {labels: {app: orders}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: "localhost/pause:1"}]
+YAML
+}
+
+end_outside() {
+    kubectl -n shop delete deployment/orders constraintpolicyoffer/orders endpointslice/database-1 >/dev/null
+    kill "$(cat "$run/database.pid")"
 }
 
 # connects SERVICE PORT: a pod of the namespace default opens a connection to it.
