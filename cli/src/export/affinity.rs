@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The offer
     #[arg(value_name = "NAMESPACE/OFFER", value_parser = object)]
     offer: (String, String),
-    /// Label of nodes: the affinity names values of it
+    /// The label of nodes whose values the affinity names
     #[arg(
         long,
         value_name = "LABEL_KEY",

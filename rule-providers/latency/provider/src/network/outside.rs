@@ -12,9 +12,9 @@ use ipnet::IpNet;
 
 use super::demanded_pairs::Requester;
 
-/// The time for which an address is measured after a rule last named it.
+/// The time for which an address is measured after a rule last named it, ten minutes.
 const KEEP: Duration = Duration::from_secs(600);
-/// The time after which a name is resolved again.
+/// The time after which a name is resolved again, one minute.
 const NAME_RETENTION: Duration = Duration::from_secs(60);
 /// The maximum number of addresses and names.
 const MAX_POINTS: usize = 64;
