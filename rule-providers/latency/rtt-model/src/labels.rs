@@ -276,6 +276,7 @@ mod tests {
                 zone: zone_of(node),
                 rack: 0,
             },
+            is_excluded: false,
         });
         let nodes: Vec<Node> = nodes.collect();
         let mut random = Random::new(5);

@@ -71,6 +71,13 @@ impl Model {
         NodeId(slot)
     }
 
+    /// Keeps a node from being chosen as a target; ignores unknown nodes.
+    pub fn exclude(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) {
+            node.is_excluded = true;
+        }
+    }
+
     /// Returns the number of a node by name; `None` if it was never inserted or was removed.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         let slot = self.by_key.get(&hash::text(0, name))?;
@@ -94,8 +101,11 @@ impl Model {
 
     /// Replaces a node's labels; ignores unknown nodes.
     pub fn relabel(&mut self, node: NodeId, labels: Labels<'_>) {
-        if let Some(key) = self.present(node).map(|known| known.key) {
-            self.nodes[node.slot()] = Node::new(key, labels);
+        if let Some(known) = self.present(node) {
+            self.nodes[node.slot()] = Node {
+                is_excluded: known.is_excluded,
+                ..Node::new(known.key, labels)
+            };
         }
     }
 

@@ -8,6 +8,8 @@ pub(crate) struct Node {
     /// The hash of the name; 0 if no node has this number.
     pub key: u64,
     pub location: Location,
+    /// True if no node measures this one for the model.
+    pub is_excluded: bool,
 }
 
 /// A node's labels.
@@ -40,7 +42,11 @@ impl Node {
         let zone = part(region ^ 2, labels.zone);
         let rack = part(zone ^ 3, labels.rack);
         let location = Location { region, zone, rack };
-        Self { key, location }
+        Self {
+            key,
+            location,
+            is_excluded: false,
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Model {
             retained.retain(|target| {
                 let unknown = self.sample(node, *target).is_none();
                 let lost = skipped.contains(target) || unknown && unreachable.contains(target);
-                let known = *target != node && self.present(*target).is_some();
+                let known = *target != node && self.may_be_target(*target);
                 known && !lost && !out.contains(target)
             });
             let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
@@ -88,6 +88,10 @@ impl Model {
         }
     }
 
+    fn may_be_target(&self, node: NodeId) -> bool {
+        self.present(node).is_some_and(|node| !node.is_excluded)
+    }
+
     /// Returns the nodes that `which` holds for, each with its rank, a seeded hash.
     fn ranked(
         &self,
@@ -95,7 +99,7 @@ impl Model {
         which: impl Fn(&Node) -> bool,
     ) -> impl Iterator<Item = (u64, NodeId)> {
         let nodes = (0..).map(NodeId).zip(&self.nodes);
-        let some = nodes.filter(move |(_, node)| node.present() && which(node));
+        let some = nodes.filter(move |(_, n)| n.present() && !n.is_excluded && which(n));
         some.map(move |(id, node)| (hash::pair(self.options.seed ^ scope, node.key), id))
     }
 
@@ -127,7 +131,8 @@ impl Model {
         };
         let all = (0..).map(NodeId).zip(fit.nearness(node.slot()));
         let open = all.filter(|(other, _)| {
-            self.present(*other).is_some_and(|n| mine(n.key))
+            self.present(*other)
+                .is_some_and(|n| !n.is_excluded && mine(n.key))
                 && *other != node
                 && fit.knows(*other)
                 && fit.measured(node, *other).is_none()

@@ -1,7 +1,7 @@
 //! The choice of targets.
 
 use crate::world::{Replay, World, insert, quick};
-use tautline_rtt_model::{Model, NodeId, Options};
+use tautline_rtt_model::{Labels, Model, NodeId, Options};
 
 fn names(model: &Model, node: usize, k: usize, nodes: usize) -> Vec<usize> {
     let mut out = Vec::new();
@@ -43,6 +43,25 @@ fn a_node_that_comes_moves_few_targets() {
         let unchanged = before.iter().filter(|t| after.contains(t)).count();
         assert!(unchanged + 2 >= before.len(), "{n}: {before:?} {after:?}");
     }
+}
+
+#[test]
+fn excluded_nodes_are_no_targets_and_take_no_places() {
+    let mut model = Model::new(Options::default());
+    for n in 0..50 {
+        insert(&mut model, n, None);
+    }
+    for n in 20..50 {
+        let node = model.node(&format!("node-{n}")).unwrap();
+        model.exclude(node);
+        model.relabel(node, Labels::default());
+    }
+    let others: Vec<usize> = (0..20).filter(|n| *n != 7).collect();
+    let mut targets = names(&model, 7, 32, 50);
+    // Places for near targets stay free until a fit knows the node.
+    assert!(targets.len() >= 16, "{targets:?}");
+    targets.retain(|t| !others.contains(t));
+    assert!(targets.is_empty(), "{targets:?}");
 }
 
 #[test]
