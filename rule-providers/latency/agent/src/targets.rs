@@ -196,7 +196,11 @@ impl ReplicaLists {
                     continue;
                 };
                 match all.get_mut(&target.key) {
-                    Some(known) => known.demand |= target.demand,
+                    Some(known) => {
+                        known.demand |= target.demand;
+                        known.outside_interval =
+                            known.outside_interval.max(target.outside_interval);
+                    }
                     None => {
                         order.push(target.key.clone());
                         all.insert(target.key.clone(), target.clone());
