@@ -65,7 +65,7 @@ async fn pods_follow_endpoints_to_nodes_and_to_addresses_outside() {
     }
 
     for (address, reason) in [
-        ("203.0.113.9", "agents have just begun to measure it"),
+        ("203.0.113.9", "agents have no fresh figure yet"),
         (
             "198.51.100.7",
             "it is not within the ranges that agents may connect to",

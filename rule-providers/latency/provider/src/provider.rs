@@ -118,7 +118,7 @@ impl RuleProvider for Latency {
             BANDWIDTH => {
                 let store = &self.network.store;
                 self.pods.listed(store, request.deadline).await?;
-                name_peers(&mut request);
+                name_peers(&mut request.peers);
                 self.bandwidth.cost(self.context(), request)
             }
             _ => latency_cost::cost(self.context(), request).await,
@@ -143,20 +143,14 @@ impl RuleProvider for Latency {
     }
 }
 
-/// Replaces the places of peers that are not pods by their names: reservations of bandwidth and
-/// tables go by these.
-fn name_peers(request: &mut CostRequest) {
-    if request.peers.is_empty() {
-        // Some callers send only the nodes.
-        return;
+/// Replaces the places of peers that are not pods by their names, each once for a role: reservations
+/// of bandwidth and tables go by these.
+fn name_peers(peers: &mut Vec<Peer>) {
+    for peer in peers.iter_mut().filter(|p| !is_pod(&p.reference)) {
+        peer.node = peer.node.as_ref().map(|_| peer.reference.name.clone());
     }
-    let name = |peer: &Peer| match is_pod(&peer.reference) {
-        true => peer.node.clone(),
-        false => peer.node.as_ref().map(|_| peer.reference.name.clone()),
-    };
-    request.peer_nodes = request.peers.iter().filter_map(name).collect();
-    request.peer_nodes.sort_unstable();
-    request.peer_nodes.dedup();
+    // The places of an endpoint are adjacent.
+    peers.dedup();
 }
 
 #[cfg(test)]

@@ -52,8 +52,6 @@ pub(super) struct Fitter {
 
 struct ModelNode {
     node: NodeId,
-    /// True for an address outside the cluster, which is measured in its own way.
-    is_outside: bool,
     targets: Vec<NodeId>,
 }
 
@@ -110,10 +108,13 @@ impl Fitter {
             };
             let labels = labels(&snapshot, &instance.node);
             let node = self.model.insert(&instance.name, labels);
+            if instance.is_outside {
+                // It is measured in its own way.
+                self.model.exclude(node);
+            }
             self.by_node.insert(node, id);
             let known = ModelNode {
                 node,
-                is_outside: instance.is_outside,
                 targets: Vec::new(),
             };
             self.ids.insert(id, known);
@@ -201,8 +202,6 @@ impl Fitter {
         let all = self.ids.iter().map(|(id, known)| {
             let targets = known.targets.iter();
             let targets = targets.filter_map(|t| self.by_node.get(t).copied());
-            let is_inside = |id: &InstanceId| self.ids.get(id).is_some_and(|k| !k.is_outside);
-            let targets = targets.filter(is_inside);
             (*id, targets.collect())
         });
         self.network.set_chosen(all.collect());

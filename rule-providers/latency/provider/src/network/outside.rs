@@ -18,12 +18,16 @@ const KEEP: Duration = Duration::from_secs(600);
 const NAME_RETENTION: Duration = Duration::from_secs(60);
 /// The maximum number of addresses and names.
 const MAX_POINTS: usize = 64;
+/// The number of addresses and names from which only trusted namespaces may add some.
+const MAX_TENANT_POINTS: usize = 48;
 /// The maximum number of addresses and names of a namespace that is not trusted.
 const MAX_NAMESPACE_POINTS: usize = 8;
-/// The addresses at which clouds serve the credentials of machines, besides link-local ones: AWS by
-/// IPv6, Azure, Alibaba Cloud and Oracle Cloud.
-const METADATA: [&str; 4] = [
+/// The addresses at which clouds serve the credentials of machines, besides link-local ones: AWS and
+/// Google Cloud by IPv6, Azure, Alibaba Cloud and Oracle Cloud.
+const METADATA: [&str; 6] = [
     "fd00:ec2::254",
+    "fd00:ec2::23",
+    "fd20:ce::254",
     "168.63.129.16",
     "100.100.100.200",
     "192.0.0.192",
@@ -61,7 +65,7 @@ impl AllowedAddresses {
 /// The reason why an address has no figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoFigure {
-    #[error("agents have just begun to measure it")]
+    #[error("agents have no fresh figure yet")]
     NotYet,
     #[error("agents may connect to no address outside the cluster (--external-cidrs)")]
     Off,
@@ -69,7 +73,7 @@ pub(crate) enum NoFigure {
     NotAllowed,
     #[error("the namespace names {MAX_NAMESPACE_POINTS} other addresses outside the cluster")]
     NamespaceFull,
-    #[error("{MAX_POINTS} other addresses outside the cluster are measured")]
+    #[error("as many other addresses outside the cluster as possible are measured")]
     Full,
     #[error("the name is being resolved")]
     Resolving,
@@ -134,6 +138,21 @@ impl OutsidePoints {
         if self.allowed.ranges.is_empty() {
             return Err(NoFigure::Off);
         }
+        let named = |p: &&Point| {
+            let mut namespaces = p.namespaces.iter();
+            namespaces.any(|(n, _)| **n == *requester.namespace)
+        };
+        if !requester.trusted && self.points.values().filter(named).count() >= MAX_NAMESPACE_POINTS
+        {
+            return Err(NoFigure::NamespaceFull);
+        }
+        let most = match requester.trusted {
+            true => MAX_POINTS,
+            false => MAX_TENANT_POINTS,
+        };
+        if self.points.len() >= most && !self.points.contains_key(place) {
+            return Err(NoFigure::Full);
+        }
         let (host, port) = host_and_port(place).ok_or(NoFigure::NotAllowed)?;
         let address = match host.parse::<IpAddr>() {
             Ok(ip) if self.allowed.allow(ip, is_inside) => {
@@ -142,22 +161,10 @@ impl OutsidePoints {
             Ok(_) => return Err(NoFigure::NotAllowed),
             Err(_) => Address::Resolving,
         };
-        let named = |p: &&Point| {
-            p.namespaces
-                .iter()
-                .any(|(n, _)| **n == *requester.namespace)
-        };
-        if !requester.trusted && self.points.values().filter(named).count() >= MAX_NAMESPACE_POINTS
-        {
-            return Err(NoFigure::NamespaceFull);
-        }
         let interest = (Arc::from(requester.namespace), until);
         if let Some(point) = self.points.get_mut(place) {
             point.namespaces.push(interest);
             return point.address.figure().map(|_| None);
-        }
-        if self.points.len() >= MAX_POINTS {
-            return Err(NoFigure::Full);
         }
         let point = Point {
             address,
@@ -168,11 +175,16 @@ impl OutsidePoints {
         address.figure().map(Some)
     }
 
-    /// Removes and returns the places that no rule has named for ten minutes.
-    pub fn expire(&mut self, now: Duration) -> Vec<Arc<str>> {
+    /// Removes and returns the places that no rule has named for ten minutes, and those that are found
+    /// inside the cluster: after a start the agents' addresses are not known yet.
+    pub fn expire(&mut self, is_inside: impl Fn(IpAddr) -> bool, now: Duration) -> Vec<Arc<str>> {
         let ended = |point: &mut Point| {
             point.namespaces.retain(|(_, until)| *until > now);
-            point.namespaces.is_empty()
+            let is_wrong = match point.address {
+                Address::Known(address) => is_inside(address.ip().to_canonical()),
+                Address::Resolving | Address::Unresolved => false,
+            };
+            is_wrong || point.namespaces.is_empty()
         };
         let gone = self.points.extract_if(|_, point| ended(point));
         gone.map(|(place, _)| place).collect()
@@ -192,7 +204,7 @@ impl OutsidePoints {
     }
 
     /// Records the addresses of a name. Returns the first allowed one, in their order as numbers, if
-    /// the name had another one. A failure (`None`) keeps the last address.
+    /// the name no longer has its last one. A failure (`None`) keeps the last address.
     pub fn resolved(
         &mut self,
         name: &str,
@@ -203,7 +215,14 @@ impl OutsidePoints {
         let point = self.points.get_mut(name)?;
         point.resolved = Some(now);
         let allowed = |a: &SocketAddr| self.allowed.allow(a.ip(), &is_inside);
-        let first = addresses?.into_iter().filter(allowed).min();
+        let addresses: Vec<SocketAddr> = addresses?.into_iter().filter(allowed).collect();
+        if addresses
+            .iter()
+            .any(|a| point.address == Address::Known(*a))
+        {
+            return None;
+        }
+        let first = addresses.into_iter().min();
         let address = first.map_or(Address::Unresolved, Address::Known);
         let before = std::mem::replace(&mut point.address, address);
         first.filter(|_| before != address)

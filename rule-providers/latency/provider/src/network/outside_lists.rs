@@ -26,7 +26,10 @@ use crate::location::location;
 
 /// The number of nodes that measure an address although no rule names their pair.
 const SPREAD_NODES: usize = 8;
-/// The maximum rate of connects to an address from the whole cluster, per second.
+/// The maximum number of further nodes that measure an address, because rules name their pair.
+const MAX_WANTED_NODES: usize = 400;
+/// The maximum rate of connects to the ports of an IP address from the whole cluster, per second, unless
+/// each node visits it at the longest interval.
 const MAX_CONNECTS: u32 = 4;
 /// The shortest and the longest interval at which a node visits an address.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(120));
@@ -76,7 +79,7 @@ impl Network {
     /// Removes the addresses that no rule names any more; returns true if there are any.
     pub(super) fn expire_outside(&self) -> bool {
         let mut points = self.outside.lock();
-        let gone = points.expire(self.now());
+        let gone = points.expire(|ip| self.is_inside(ip), self.now());
         let mut pairs = self.pairs.lock();
         gone.iter().for_each(|place| pairs.remove_outside(place));
         !gone.is_empty()
@@ -124,10 +127,21 @@ pub(super) fn outside_lists(
 ) -> HashMap<InstanceId, Vec<ListedTarget>> {
     let agents: BTreeSet<InstanceId> = nodes.iter().map(|(_, id, _)| *id).collect();
     let mut lists: HashMap<InstanceId, Vec<ListedTarget>> = HashMap::new();
-    for target in targets {
-        let mut visitors: BTreeSet<InstanceId> = &target.wanted & &agents;
+    let visitors = targets.iter().map(|target| {
+        let wanted = target.wanted.intersection(&agents).copied();
+        let mut visitors: BTreeSet<InstanceId> = wanted.take(MAX_WANTED_NODES).collect();
         visitors.extend(spread(nodes, fnv1a_64(&[&target.place])));
-        let interval = Duration::from_secs(visitors.len() as u64) / MAX_CONNECTS;
+        visitors
+    });
+    let visitors: Vec<BTreeSet<InstanceId>> = visitors.collect();
+    let mut of_host: HashMap<IpAddr, u64> = HashMap::new();
+    for (target, visitors) in targets.iter().zip(&visitors) {
+        let ip = target.address.ip().to_canonical();
+        *of_host.entry(ip).or_default() += visitors.len() as u64;
+    }
+    for (target, visitors) in targets.iter().zip(visitors) {
+        let visits = of_host[&target.address.ip().to_canonical()];
+        let interval = Duration::from_secs(visits) / MAX_CONNECTS;
         let listed = ListedTarget {
             id: target.id,
             address: target.address,

@@ -171,7 +171,8 @@ impl PairStore {
     /// Adds an address outside the cluster under the name of its place. Another address of the place
     /// is another instance, without pairs.
     pub fn put_outside(&mut self, place: &str, address: SocketAddr, now: Duration) {
-        let id = self.instance(place, "outside", &address.to_string(), now);
+        // The name of the instance has the place, as several places may have one address.
+        let id = self.instance(place, place, &address.to_string(), now);
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.address = Some(address);
             instance.is_outside = true;

@@ -97,10 +97,19 @@ impl Names {
 
     pub fn row(&self, network: &Network, peer: &str) -> PeerRow {
         let id = self.directory.get(peer).copied();
-        let measurements = id.map(|id| network.pairs.lock().row(id, network.now()));
-        let fit = self.fit.as_ref();
+        let (mut measurements, mut is_predicted) = (HashMap::new(), true);
+        if let Some(id) = id {
+            let store = network.pairs.lock();
+            measurements.extend(store.row(id, network.now()));
+            // Predictions outlive the samples: a server outside that is down would seem near to all
+            // nodes that do not visit it.
+            let is_outside = store.get(id).is_some_and(|i| i.is_outside);
+            let mut all = measurements.values();
+            is_predicted = !is_outside || all.any(|m| matches!(m, Measurement::Fresh(_)));
+        }
+        let fit = self.fit.as_ref().filter(|_| is_predicted);
         PeerRow {
-            measurements: measurements.unwrap_or_default().into_iter().collect(),
+            measurements,
             estimates: fit.zip(id).and_then(|(fit, id)| fit.row(id)),
             names: self.clone(),
         }

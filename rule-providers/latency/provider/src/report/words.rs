@@ -177,7 +177,7 @@ pub fn why(report: &PairReport) -> String {
 fn missing_reason(report: &PairReport) -> String {
     let without: Vec<&str> = [&report.from, &report.to]
         .into_iter()
-        .filter(|e| !e.agent)
+        .filter(|e| !e.agent && !e.outside)
         .map(|e| e.node.as_str())
         .collect();
     let stale = in_state(report, State::Stale);

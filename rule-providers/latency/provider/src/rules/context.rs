@@ -15,7 +15,7 @@ use tautline_sdk::{
 use super::answer_metrics::AnswerMetrics;
 use crate::{
     location::{each_two, is_pod, node_of},
-    network::{Network, demanded_pairs::Requester},
+    network::{Network, demanded_pairs::Requester, outside::host_and_port},
     tables::{Tables, table::RoundTrip},
 };
 
@@ -76,7 +76,7 @@ impl RuleContext<'_> {
     ) -> Result<Vec<(String, String)>, Evaluation> {
         let snapshot = self.network.store.snapshot();
         let places = |(name, target): (&String, &Reference)| match request.target_places.get(name) {
-            Some(places) if !is_pod(target) => Some(places.clone()),
+            Some(places) if !is_pod(target) && !places.is_empty() => Some(places.clone()),
             _ => Some(vec![node_of_target(&snapshot, request, name, target)?]),
         };
         let places = request.targets.iter().map(places);
@@ -84,29 +84,27 @@ impl RuleContext<'_> {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));
         };
+        let all = each_two(&places).flat_map(|(some, others)| {
+            some.iter().flat_map(|a| others.iter().map(move |b| (a, b)))
+        });
+        // No agent can measure the way between two addresses outside the cluster.
+        let is_outside = |place: &str| host_and_port(place).is_some();
+        let judged = all.filter(|(a, b)| a != b && !(is_outside(a) && is_outside(b)));
         let mut pairs = BTreeSet::new();
-        for (of_one, of_other) in each_two(&places) {
-            let all = of_one
-                .iter()
-                .flat_map(|a| of_other.iter().map(move |b| (a, b)));
-            pairs.extend(
-                all.filter(|(a, b)| a != b)
-                    .map(|(a, b)| (a.min(b), a.max(b))),
-            );
-        }
-        match pairs.len() {
-            0 => Err(Evaluation::compliant("all on the same node")),
-            n if n > MAX_BINDING_PAIRS => {
+        for (a, b) in judged {
+            pairs.insert((a.min(b), a.max(b)));
+            if pairs.len() > MAX_BINDING_PAIRS {
                 let reason = format!(
-                    "{n} pairs of nodes in one binding; at most {MAX_BINDING_PAIRS} are judged"
+                    "more than {MAX_BINDING_PAIRS} pairs of nodes in one binding; give the offer fewer targets or endpoints"
                 );
-                Err(Evaluation::new(Compliance::Error, reason))
+                return Err(Evaluation::new(Compliance::Error, reason));
             }
-            _ => Ok(pairs
-                .into_iter()
-                .map(|(a, b)| (a.clone(), b.clone()))
-                .collect()),
         }
+        if pairs.is_empty() {
+            return Err(Evaluation::compliant("all on the same node"));
+        }
+        let pairs = pairs.into_iter().map(|(a, b)| (a.clone(), b.clone()));
+        Ok(pairs.collect())
     }
 
     pub fn nodes_of_pods(&self, request: &EvaluationRequest) -> BTreeSet<String> {

@@ -46,6 +46,13 @@ struct BindingPair<'a> {
     no_figure: Option<NoFigure>,
 }
 
+impl BindingPair<'_> {
+    /// Returns whether agents do not measure the pair's address outside the cluster.
+    fn is_refused(&self) -> bool {
+        !matches!(self.no_figure, None | Some(NoFigure::NotYet))
+    }
+}
+
 /// Returns the namespace of all targets, or "" if they are in several.
 fn namespace_of_all(request: &EvaluationRequest) -> &str {
     let mut namespaces = request.targets.values().map(|t| t.namespace.as_str());
@@ -85,7 +92,7 @@ pub(crate) async fn evaluate(
     };
     for pair in pairs
         .iter()
-        .filter(|p| !p.own_table && counts(p.a) && counts(p.b))
+        .filter(|p| !p.own_table && !p.is_refused() && counts(p.a) && counts(p.b))
     {
         let keep = states.evaluated(rule(pair.a, pair.b), now);
         if pair.configured.is_none() {

@@ -76,14 +76,23 @@ fn namespaces_and_the_whole_have_bounds() {
         want(&mut points, "203.0.113.9:99"),
         Err(NoFigure::NamespaceFull)
     );
-    let mut trusted = |n: usize| {
+    let mut add = |requester, n: usize| {
         let place = format!("203.0.113.10:{}", n + 1);
-        points.want(Requester::TRUSTED, &place, |_| false, Duration::ZERO)
+        points.want(requester, &place, |_| false, Duration::ZERO)
     };
-    for n in MAX_NAMESPACE_POINTS..MAX_POINTS {
-        assert!(trusted(n).is_ok());
+    for n in MAX_NAMESPACE_POINTS..MAX_TENANT_POINTS {
+        assert!(add(Requester::TRUSTED, n).is_ok());
     }
-    assert_eq!(trusted(MAX_POINTS), Err(NoFigure::Full));
+    let other = Requester {
+        namespace: "other",
+        ..TENANT
+    };
+    assert_eq!(add(other, MAX_POINTS), Err(NoFigure::Full));
+    assert_eq!(add(other, MAX_NAMESPACE_POINTS), Ok(None), "it is measured");
+    for n in MAX_TENANT_POINTS..MAX_POINTS {
+        assert!(add(Requester::TRUSTED, n).is_ok());
+    }
+    assert_eq!(add(Requester::TRUSTED, MAX_POINTS), Err(NoFigure::Full));
 }
 
 #[test]
@@ -93,9 +102,15 @@ fn place_is_measured_until_no_namespace_names_it() {
     let later = KEEP / 2;
     let again = points.want(Requester::TRUSTED, "203.0.113.9:5432", |_| false, later);
     assert_eq!(again, Ok(None));
-    assert!(points.expire(KEEP).is_empty());
-    assert_eq!(points.expire(KEEP + later), ["203.0.113.9:5432".into()]);
+    assert!(points.expire(|_| false, KEEP).is_empty());
+    let gone = points.expire(|_| false, KEEP + later);
+    assert_eq!(gone, ["203.0.113.9:5432".into()]);
     assert!(points.places().is_empty());
+
+    // An agent answers there, as is found out later.
+    assert!(want(&mut points, "203.0.113.9:5310").is_ok());
+    let gone = points.expire(|_| true, Duration::ZERO);
+    assert_eq!(gone, ["203.0.113.9:5310".into()]);
 }
 
 #[test]
@@ -116,6 +131,8 @@ fn name_has_its_first_allowed_address() {
         (Some(address("203.0.113.8")), Ok(None))
     );
     assert_eq!(resolved(Some(two)), (None, Ok(None)), "the same address");
+    let more: &[&str] = &["203.0.113.7", "203.0.113.8"];
+    assert_eq!(resolved(Some(more)), (None, Ok(None)), "one more address");
     assert_eq!(resolved(None), (None, Ok(None)), "a failure keeps it");
     let inside: &[&str] = &["10.0.0.1"];
     assert_eq!(resolved(Some(inside)), (None, Err(NoFigure::Unresolved)));

@@ -78,6 +78,37 @@ async fn nodes_of_all_zones_and_those_that_rules_name_visit_an_address() {
 }
 
 #[tokio::test]
+async fn ports_of_one_host_share_its_connects() {
+    let nodes: Vec<_> = (0..60).map(|n| (format!("n{n:02}"), "a")).collect();
+    let network = network(&nodes);
+    let open = |(node, _): &(String, &str)| network.open_session(&hello(node)).unwrap();
+    let mut sessions: Vec<_> = nodes.iter().map(open).collect();
+    for place in [PLACE, "203.0.113.9:443"] {
+        network.want_outside(Requester::TRUSTED, place);
+        for (node, _) in &nodes {
+            network.demand(Requester::TRUSTED, node, place, Duration::from_secs(60));
+        }
+    }
+    let all = lists(&network, &mut sessions).await;
+    let interval = Some(Duration::from_secs(30));
+    let mut targets = all.values().flatten();
+    assert!(targets.all(|(_, every)| *every == interval), "{all:?}");
+}
+
+/// A name and an address may be one server.
+#[tokio::test]
+async fn places_of_one_address_are_instances_of_their_own() {
+    let network = network(&[("n0".to_owned(), "a")]);
+    let address: SocketAddr = PLACE.parse().unwrap();
+    let mut pairs = network.pairs.lock();
+    for place in [PLACE, "db.example.com:5432"] {
+        pairs.put_outside(place, address, network.now());
+    }
+    let name = |place: &str| pairs.get(pairs.id(place).unwrap()).unwrap().name.clone();
+    assert_ne!(name(PLACE), name("db.example.com:5432"));
+}
+
+#[tokio::test]
 async fn reports_of_an_address_are_measurements_and_another_address_drops_them() {
     let network = network(&[("n0".to_owned(), "a")]);
     let session = network.open_session(&hello("n0")).unwrap();

@@ -59,6 +59,24 @@ async fn costs_of_an_address_are_measured_or_from_rows_of_its_service() {
     provider.network.set_outside("c1", PLACE, measured);
     let all = details(&provider, PLACE).await;
     assert_eq!(all[1], format!("3ms to {PLACE}, measured by TCP connect"));
+    provider.network.set_estimate("a1", PLACE, 5_000.0);
+    let all = details(&provider, PLACE).await;
+    assert!(
+        all[0].starts_with(&format!("5ms to {PLACE}, estimated")),
+        "{all:?}"
+    );
+    let lost = Measurement::Unreachable {
+        since: Duration::from_secs(30),
+        rarely_probed: true,
+    };
+    provider.network.set_outside("c1", PLACE, lost);
+    provider.network.set_estimate("a1", PLACE, 5_000.0);
+    let all = details(&provider, PLACE).await;
+    let down = [
+        format!("no figure to {PLACE}: {}", NoFigure::NotYet),
+        format!("no way to {PLACE} for 30s"),
+    ];
+    assert_eq!(all, down, "the prediction is of the time before");
     let mut table = Table::default();
     table.add("a1,db,4ms\n").unwrap();
     provider.set_table(table);
@@ -97,6 +115,12 @@ async fn bindings_are_evaluated_at_all_places_of_an_endpoint() {
     assert_eq!(compliance, Compliance::Violation);
     assert!(reason.contains("between a2 and b1"), "{reason}");
 
+    let many: Vec<String> = (0..600).map(|n| format!("n{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let (compliance, reason) = evaluate(&provider, &many).await;
+    assert_eq!(compliance, Compliance::Error);
+    assert!(reason.starts_with("more than 496 pairs"), "{reason}");
+
     let (compliance, reason) = evaluate(&provider, &[PLACE]).await;
     let not_yet = format!("between {PLACE} and b1: not measured; {}", NoFigure::NotYet);
     assert_eq!((compliance, reason), (Compliance::Error, not_yet));
@@ -111,4 +135,61 @@ async fn bindings_are_evaluated_at_all_places_of_an_endpoint() {
         reason,
         format!("no way between {PLACE} and b1: TCP connects fail")
     );
+}
+
+/// Two addresses outside have no way that agents could measure.
+#[tokio::test]
+async fn offer_may_have_two_targets_outside() {
+    let provider = provider();
+    let mut table = Table::default();
+    table.add("b1,db,3ms\nb1,queue,4ms\n").unwrap();
+    provider.set_table(table);
+    let (db, queue) = ("203.0.113.9:5432", "203.0.113.10:5672");
+    let request = EvaluationRequest {
+        targets: BTreeMap::from([
+            ("app".to_owned(), Reference::pod("shop", "client")),
+            ("db".to_owned(), endpoints("db")),
+            ("queue".to_owned(), endpoints("queue")),
+        ]),
+        target_places: BTreeMap::from([
+            ("db".to_owned(), vec![db.to_owned()]),
+            ("queue".to_owned(), vec![queue.to_owned()]),
+        ]),
+        rule: rule("15ms", "20ms"),
+        ..EvaluationRequest::default()
+    };
+    let evaluation = provider.evaluate(request).await.unwrap();
+    assert_eq!(
+        evaluation.compliance,
+        Compliance::Compliant,
+        "{evaluation:?}"
+    );
+}
+
+/// Tables of bandwidth, and reservations, go by the name of a Service.
+#[tokio::test]
+async fn bandwidth_of_endpoints_goes_by_their_service() {
+    let provider = provider();
+    let mut table = crate::BandwidthTable::default();
+    table.add("a1,db,1G\n").unwrap();
+    provider.set_bandwidth_table(table);
+    let peer = |place: &str| Peer {
+        role: "db".to_owned(),
+        reference: endpoints("db"),
+        node: Some(place.to_owned()),
+    };
+    let cost_request = CostRequest {
+        source: Reference::pod("shop", "new"),
+        rule: Rule {
+            name: "bandwidth".into(),
+            request: "600M".into(),
+            limit: "600M".into(),
+        },
+        peer_nodes: vec!["c1".to_owned(), PLACE.to_owned()],
+        peers: vec![peer("c1"), peer(PLACE)],
+        eligible_nodes: vec!["a1".to_owned()],
+        ..CostRequest::default()
+    };
+    let answer = provider.endpoint_cost(cost_request).await.unwrap();
+    assert_eq!(answer.nodes()[0].cost, 0, "{:?}", answer.nodes());
 }

@@ -286,7 +286,7 @@ async fn binding_with_too_many_nodes_is_an_error() {
         check(&provider, "latency", &names).await,
         result(
             Compliance::Error,
-            "528 pairs of nodes in one binding; at most 496 are judged"
+            "more than 496 pairs of nodes in one binding; give the offer fewer targets or endpoints"
         )
     );
 }
