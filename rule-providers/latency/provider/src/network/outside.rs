@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use super::demanded_pairs::Requester;
 
 /// The time for which an address is measured after a rule last named it, ten minutes.
-const KEEP: Duration = Duration::from_secs(600);
+const POINT_RETENTION: Duration = Duration::from_secs(600);
 /// The time after which a name is resolved again, one minute.
 const NAME_RETENTION: Duration = Duration::from_secs(60);
 /// The maximum number of addresses and names.
@@ -127,13 +127,13 @@ impl OutsidePoints {
         is_inside: impl Fn(IpAddr) -> bool,
         now: Duration,
     ) -> Result<Option<SocketAddr>, NoFigure> {
-        let until = now + KEEP;
+        let until = now + POINT_RETENTION;
         let same = |(namespace, _): &&mut (Arc<str>, Duration)| **namespace == *requester.namespace;
         if let Some(point) = self.points.get_mut(place)
             && let Some((_, end)) = point.namespaces.iter_mut().find(same)
         {
             *end = until;
-            return point.address.figure().map(|_| None);
+            return point.address.known().map(|_| None);
         }
         if self.allowed.ranges.is_empty() {
             return Err(NoFigure::Off);
@@ -164,7 +164,7 @@ impl OutsidePoints {
         let interest = (Arc::from(requester.namespace), until);
         if let Some(point) = self.points.get_mut(place) {
             point.namespaces.push(interest);
-            return point.address.figure().map(|_| None);
+            return point.address.known().map(|_| None);
         }
         let point = Point {
             address,
@@ -172,7 +172,7 @@ impl OutsidePoints {
             namespaces: vec![interest],
         };
         self.points.insert(place.into(), point);
-        address.figure().map(Some)
+        address.known().map(Some)
     }
 
     /// Removes and returns the places that no rule has named for ten minutes, and those that are found
@@ -243,7 +243,7 @@ impl OutsidePoints {
 }
 
 impl Address {
-    fn figure(self) -> Result<SocketAddr, NoFigure> {
+    fn known(self) -> Result<SocketAddr, NoFigure> {
         match self {
             Self::Known(address) => Ok(address),
             Self::Resolving => Err(NoFigure::Resolving),

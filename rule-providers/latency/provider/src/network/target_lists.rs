@@ -68,7 +68,7 @@ impl Network {
 
     pub(super) fn update_lists(&self, minute: u64) -> Assignment<InstanceId> {
         let places = self.outside.lock().places();
-        let (demanded, mut outside, refused) = {
+        let (mut demanded, mut outside, refused) = {
             let mut demand = self.demand.lock();
             demand.expire(self.now());
             let store = self.pairs.lock();
@@ -87,7 +87,6 @@ impl Network {
             (pairs, outside, demand.refused())
         };
         let addresses = outside.len() as i64;
-        let mut demanded = demanded;
         demanded.retain(|(a, b)| {
             let ends = [(*a, *b), (*b, *a)];
             let found = ends.iter().find_map(|(place, node)| {

@@ -84,6 +84,15 @@ impl RuleContext<'_> {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));
         };
+        let too_many = || {
+            let reason = format!(
+                "more than {MAX_BINDING_PAIRS} pairs of nodes in one binding; give the offer fewer targets or endpoints"
+            );
+            Evaluation::new(Compliance::Error, reason)
+        };
+        if places.iter().any(|places| places.len() > MAX_BINDING_PAIRS) {
+            return Err(too_many());
+        }
         let all = each_two(&places).flat_map(|(some, others)| {
             some.iter().flat_map(|a| others.iter().map(move |b| (a, b)))
         });
@@ -94,10 +103,7 @@ impl RuleContext<'_> {
         for (a, b) in judged {
             pairs.insert((a.min(b), a.max(b)));
             if pairs.len() > MAX_BINDING_PAIRS {
-                let reason = format!(
-                    "more than {MAX_BINDING_PAIRS} pairs of nodes in one binding; give the offer fewer targets or endpoints"
-                );
-                return Err(Evaluation::new(Compliance::Error, reason));
+                return Err(too_many());
             }
         }
         if pairs.is_empty() {

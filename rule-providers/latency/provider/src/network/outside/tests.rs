@@ -99,11 +99,11 @@ fn namespaces_and_the_whole_have_bounds() {
 fn place_is_measured_until_no_namespace_names_it() {
     let mut points = points();
     assert!(want(&mut points, "203.0.113.9:5432").is_ok());
-    let later = KEEP / 2;
+    let later = POINT_RETENTION / 2;
     let again = points.want(Requester::TRUSTED, "203.0.113.9:5432", |_| false, later);
     assert_eq!(again, Ok(None));
-    assert!(points.expire(|_| false, KEEP).is_empty());
-    let gone = points.expire(|_| false, KEEP + later);
+    assert!(points.expire(|_| false, POINT_RETENTION).is_empty());
+    let gone = points.expire(|_| false, POINT_RETENTION + later);
     assert_eq!(gone, ["203.0.113.9:5432".into()]);
     assert!(points.places().is_empty());
 
