@@ -16,9 +16,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tautline_core::group::{
-    GroupKey,
-    board::{Action, Board, Event, Phase, Places, Verdict},
+use serde::{Deserialize, Serialize};
+use tautline_core::{
+    Snapshot,
+    group::{
+        GroupKey, MAX_MEMBERS,
+        board::{Action, Board, Event, Phase, Places, Verdict},
+    },
+    model::Pod,
 };
 use tautline_pod_requeue::{nominate, wake};
 use tautline_provider_client::PlanningRound;
@@ -32,6 +37,42 @@ pub use self::answer::RULE;
 pub(crate) use self::{answer::member_plan, bind::GroupBind, follow::follow};
 use self::{bind::Signal, follow::Follower, solve::NoRoom};
 use crate::state::State;
+
+/// The places of several pods of one kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// The number of pods that were asked about.
+    pub pods: usize,
+    /// The number of pods that have a place.
+    pub placed: usize,
+    /// The reason why the other pods have no place; empty if all have one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// Plans the places of `count` pods like this one, at most as many as a group has, and holds none.
+pub(crate) async fn try_places(
+    state: &State,
+    snapshot: &Arc<Snapshot>,
+    pod: &Pod,
+    count: usize,
+) -> GroupRecord {
+    let pods = count.clamp(1, MAX_MEMBERS);
+    let members = (0..pods).map(|i| {
+        Arc::new(Pod {
+            name: format!("{}-{i}", pod.name).into(),
+            uid: format!("{}-{i}", pod.uid).into(),
+            ..pod.clone()
+        })
+    });
+    let plan = solve::place(state, snapshot, members.collect(), &pod.name);
+    let (placed, why) = match timeout(PLAN_TIMEOUT, plan).await {
+        Ok(Ok(_)) => (pods, String::new()),
+        Ok(Err(no_room)) => (no_room.placed.min(pods - 1), no_room.why),
+        Err(_) => (0, format!("no plan within {} s", PLAN_TIMEOUT.as_secs())),
+    };
+    GroupRecord { pods, placed, why }
+}
 
 /// The groups of pods that are placed together.
 pub(crate) struct Groups {

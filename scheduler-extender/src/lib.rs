@@ -63,6 +63,7 @@ use self::metrics::PREFIX;
 pub use self::{
     app::App,
     config::{Certificate, Config},
+    groups::GroupRecord,
     what_if::WhatIf,
 };
 

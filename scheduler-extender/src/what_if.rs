@@ -1,11 +1,13 @@
 //! Handles `what-if`: says how the rules would decide on a pod now, and remembers nothing.
 
 use serde::{Deserialize, Serialize};
+use tautline_api::convert;
 use tautline_provider_client::PlanningQuestion;
 
 use crate::{
     client::Client,
     explain::{NodeRecord, RuleRecord, node_records, rule_records},
+    groups::{self, GroupRecord},
     pod,
     state::State,
     wire::{self, Nodes, WireError},
@@ -23,6 +25,9 @@ pub struct WhatIf {
     pub rules: Vec<RuleRecord>,
     /// The nodes, sorted by rank: the best first, unusable nodes last.
     pub nodes: Vec<NodeRecord>,
+    /// The joint plan of `count` such pods; absent without `count`, and if no offer governs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupRecord>,
 }
 
 pub(crate) async fn what_if(
@@ -55,7 +60,15 @@ pub(crate) async fn what_if(
     // Boxed for the same reason as in filter.
     let round = state.providers.plan_with(&snapshot, &constraints, question);
     let round = Box::pin(round).await;
+    let group = match args.count {
+        Some(count) if !constraints.is_empty() => {
+            let pod = convert::pod(&pod::parse(KIND, args.pod)?);
+            Some(Box::pin(groups::try_places(state, &snapshot, &pod, count)).await)
+        }
+        _ => None,
+    };
     let answer = WhatIf {
+        group,
         governed: !constraints.is_empty(),
         rules: rule_records(&round),
         nodes: node_records(&round),

@@ -95,12 +95,25 @@ pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError
     })
 }
 
+/// The arguments of what-if.
+#[derive(Debug)]
+pub struct WhatIfArgs<'a> {
+    pub pod: &'a RawValue,
+    pub nodes: Nodes<'a>,
+    /// The number of pods to place together; `None` for one pod, without Kubernetes' own rules.
+    pub count: Option<usize>,
+}
+
 /// Reads the arguments of what-if; without nodes all nodes are meant.
-pub fn what_if_args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError> {
-    let Fields([pod, nodes]) = fields(kind, json, ["pod", "nodes"])?;
-    Ok(Args {
+pub fn what_if_args<'a>(kind: &'static str, json: &'a str) -> Result<WhatIfArgs<'a>, WireError> {
+    let Fields([pod, nodes, count]) = fields(kind, json, ["pod", "nodes", "count"])?;
+    let count = count.map(|count| serde_json::from_str(count.get()));
+    Ok(WhatIfArgs {
         pod: pod.ok_or(WireError::Missing { kind, field: "pod" })?,
         nodes: nodes.map_or(Nodes::None, |names| Nodes::Names(names.get())),
+        count: count
+            .transpose()
+            .map_err(|error| WireError::Json { kind, error })?,
     })
 }
 

@@ -68,17 +68,24 @@ pub(super) async fn solve(
             why: "a pod of the group has gone or has a node".into(),
         });
     }
-    let costs = Costs {
-        state,
-        snapshot: &snapshot,
-    };
+    place(state, &snapshot, members, &group.name).await
+}
+
+/// Finds a node for each of these pods, which need not exist. The name decides between equal nodes.
+pub(super) async fn place(
+    state: &State,
+    snapshot: &Arc<Snapshot>,
+    members: Vec<Arc<Pod>>,
+    name: &str,
+) -> Result<Solved, NoRoom> {
+    let costs = Costs { state, snapshot };
     let search = Search {
         shapes: costs.shapes(&members).await,
         costs,
-        snapshot: Arc::clone(&snapshot),
+        snapshot: Arc::clone(snapshot),
         members,
     };
-    search.run(group).await
+    search.run(name).await
 }
 
 struct Search<'a> {
@@ -89,7 +96,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    async fn run(&self, group: &GroupKey) -> Result<Solved, NoRoom> {
+    async fn run(&self, group: &str) -> Result<Solved, NoRoom> {
         let until = Instant::now() + TIME_LIMIT;
         let usable = |shape: &Shape| shape.alone.plan.usable().count();
         let Some(hardest) = self.shapes.iter().min_by_key(|shape| usable(shape)) else {
@@ -104,7 +111,7 @@ impl Search<'_> {
             let name = nodes.name(*at);
             (
                 hardest.alone.plan.verdicts[*at].rank(),
-                fnv1a_64(&[&group.name, name]),
+                fnv1a_64(&[group, name]),
             )
         });
         if anchors.is_empty() {

@@ -94,6 +94,34 @@ async fn what_if_says_that_a_pod_is_ungoverned() {
 }
 
 #[tokio::test]
+async fn what_if_counts_the_pods_that_have_a_place_together() {
+    let world = world(Config::default(), Sample::default()).await;
+    // n4 is beyond the limit.
+    for (name, pods) in [("n1", 2), ("n2", 1), ("n4", 9)] {
+        world.store.apply(Object::Node(Node {
+            name: name.into(),
+            allocatable: [("pods", 1_000 * pods)].into_iter().collect(),
+            ..Node::default()
+        }));
+    }
+    let group = async |app: &str, count: usize| {
+        let answer = ask(&world, &json!({"pod": template(app), "count": count})).await;
+        answer.group
+    };
+    let fits = group("web", 3).await.unwrap();
+    assert_eq!((fits.pods, fits.placed, &*fits.why), (3, 3, ""));
+    let too_many = group("web", 4).await.unwrap();
+    assert_eq!((too_many.pods, too_many.placed), (4, 3), "{too_many:?}");
+    assert!(too_many.why.contains("finds no node"), "{too_many:?}");
+    assert!(group("db", 4).await.is_none(), "no offer governs it");
+    let (_, metrics) = http(world.served.admin, "GET", "/metrics", "").await;
+    assert!(
+        metrics.contains("tautline_extender_pods_in_flight 0\n"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
 async fn what_if_remembers_nothing() {
     let world = world(Config::default(), Sample::default()).await;
     let admin = world.served.admin;
@@ -139,6 +167,12 @@ async fn what_if_refuses_invalid_requests() {
             "{\"pod\": {\"metadata\": {}}, \"nodes\": 1}",
             400,
             "a list",
+        ),
+        (
+            "POST",
+            "{\"pod\": {\"metadata\": {}}, \"count\": -1}",
+            400,
+            "the JSON of WhatIf",
         ),
         ("POST", &many, 413, "4 nodes are more than the limit of 3"),
         ("POST", &"x".repeat(1001), 413, "--max-body"),
