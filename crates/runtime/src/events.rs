@@ -40,9 +40,12 @@ pub struct EventNote {
     pub text: String,
 }
 
+/// An event to write; true if it is none of a series of events with other texts.
+type Queued = (EventNote, bool);
+
 #[derive(Debug, Default)]
 struct Waiting {
-    notes: Mutex<FairQueue<EventNote>>,
+    notes: Mutex<FairQueue<Queued>>,
     filled: Notify,
 }
 
@@ -78,16 +81,16 @@ impl Events {
     /// Queues an event. If the queue is full, the newest event of the namespace with the most
     /// events is dropped and counted.
     pub fn publish(&self, note: EventNote) {
-        self.enqueue(note);
+        self.enqueue(note, false);
     }
 
-    fn enqueue(&self, mut note: EventNote) -> bool {
+    fn enqueue(&self, mut note: EventNote, is_apart: bool) -> bool {
         if let Cow::Owned(text) = text::sanitize(&note.text, LONGEST_CHARS) {
             note.text = text;
         }
         let namespace = note.regarding.namespace.clone().unwrap_or_default();
         let mut notes = self.waiting.notes.lock();
-        let dropped = notes.push_bounded(&namespace, note, MAX_QUEUED_EVENTS);
+        let dropped = notes.push_bounded(&namespace, (note, is_apart), MAX_QUEUED_EVENTS);
         drop(notes);
         self.waiting.filled.notify_one();
         if dropped.is_some() {
@@ -103,6 +106,25 @@ impl Events {
         quiet: Duration,
         note: impl FnOnce() -> Option<EventNote>,
     ) {
+        self.publish_unless_quiet(key, quiet, false, note);
+    }
+
+    /// Publishes the event unless one with the same text on the object was published within `quiet`.
+    /// Events with the same reason but other texts are events of their own, not a series, which
+    /// would keep the first text.
+    pub fn publish_text(&self, quiet: Duration, note: EventNote) {
+        let uid = note.regarding.uid.as_deref().unwrap_or_default();
+        let key = format!("{uid} {}", note.text);
+        self.publish_unless_quiet(key, quiet, true, || Some(note));
+    }
+
+    fn publish_unless_quiet(
+        &self,
+        key: String,
+        quiet: Duration,
+        is_apart: bool,
+        note: impl FnOnce() -> Option<EventNote>,
+    ) {
         let now = Instant::now();
         if self.quiet_until.get(&key).is_some_and(|until| now < *until) {
             return;
@@ -111,7 +133,7 @@ impl Events {
         if self.quiet_until.len() >= KEYS_BEFORE_PURGE {
             self.quiet_until.retain(|_, until| now < *until);
         }
-        if self.enqueue(note) {
+        if self.enqueue(note, is_apart) {
             self.quiet_until.insert(key, now + quiet);
         }
     }
@@ -129,14 +151,16 @@ impl Queue {
         reporter: &str,
         stop: CancellationToken,
     ) -> BoxFuture<'static, ()> {
-        let recorder = Recorder::new(client, Reporter::from(reporter));
+        let reporter = Reporter::from(reporter);
+        let recorder = move || Recorder::new(client.clone(), reporter.clone());
         Box::pin(self.write_with(recorder, stop))
     }
 
-    async fn write_with(self, recorder: Recorder, stop: CancellationToken) {
+    async fn write_with(self, new: impl Fn() -> Recorder, stop: CancellationToken) {
+        let series = new();
         loop {
             let next = self.0.notes.lock().pop();
-            let Some(note) = next else {
+            let Some((note, is_apart)) = next else {
                 tokio::select! {
                     () = self.0.filled.notified() => continue,
                     () = stop.cancelled() => return,
@@ -153,6 +177,8 @@ impl Queue {
                 action: note.action.into(),
                 secondary: note.secondary,
             };
+            // A recorder remembers the series of its events.
+            let recorder = if is_apart { new() } else { series.clone() };
             let published = within(DEADLINE, recorder.publish(&event, &note.regarding)).await;
             if let Err(error) = published {
                 tracing::debug!(%error, "an event was not written");
@@ -171,7 +197,8 @@ pub fn reference_to_pod(namespace: &str, name: &str, uid: &str) -> ObjectReferen
     reference(("v1", "Pod"), namespace, name, uid)
 }
 
-fn reference(
+/// A reference to an object of this API version and kind.
+pub fn reference(
     (api_version, kind): (&str, &str),
     namespace: &str,
     name: &str,
@@ -207,7 +234,7 @@ mod tests {
         let (events, queue) = Events::new();
         let text = "it said \u{1b}[2Jall is well\nforged";
         events.publish(note("shop", "web-0", text));
-        let note = queue.0.notes.lock().pop().unwrap();
+        let (note, _) = queue.0.notes.lock().pop().unwrap();
         assert_eq!(note.text, "it said \u{fffd}[2Jall is well forged");
     }
 
@@ -227,7 +254,7 @@ mod tests {
         assert_eq!(queue.0.notes.lock().len(), MAX_QUEUED_EVENTS);
         assert_eq!(events.dropped.get(), 3 * MAX_QUEUED_EVENTS as u64 + 1);
         let first: Vec<_> = (0..2).filter_map(|_| queue.0.notes.lock().pop()).collect();
-        let quiet = |n: &EventNote| n.regarding.namespace.as_deref() == Some("quiet");
+        let quiet = |(n, _): &Queued| n.regarding.namespace.as_deref() == Some("quiet");
         assert!(first.iter().any(quiet), "{first:?}");
     }
 
