@@ -22,6 +22,7 @@ mod controller;
 mod crds;
 mod demo;
 mod describe;
+mod dispatch;
 mod doctor;
 mod duration_arg;
 mod events;
@@ -156,6 +157,8 @@ enum Command {
     Extender(extender::Args),
     /// Run the controller: bindings, their evaluation, violations
     Controller(controller::Args),
+    /// Run the dispatcher: nominates worker clusters for the workloads of Kueue's MultiKueue
+    Dispatch(dispatch::Args),
     /// Run the admission webhooks: own resources, GPU slices, mutation policies, models
     Admission(admission::Args),
     /// Run a rule provider
@@ -290,6 +293,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reference(args) => done(reference::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
+        Command::Dispatch(args) => done(runtime.block_on(dispatch::run(args))),
         Command::Admission(args) => done(runtime.block_on(admission::run(args))),
         Command::Provider(command) => done(runtime.block_on(provider::run(command))),
         #[cfg(target_os = "linux")]

@@ -10,9 +10,10 @@ use tautline_runtime::admin;
 type Examples = fn(&mut Registry);
 
 /// The processes with an admin port, by command.
-const PROCESSES: [(&str, Examples); 9] = [
+const PROCESSES: [(&str, Examples); 10] = [
     ("extender", tautline_scheduler_extender::example_metrics),
     ("controller", tautline_controller::example_metrics),
+    ("dispatch", crate::dispatch::example_metrics),
     ("admission", tautline_admission::example_metrics),
     ("provider latency", tautline_latency::example_metrics),
     ("provider gpu-slice", tautline_gpu_slice::example_metrics),
