@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,6 +54,18 @@ func TestAPIServerTakesTheChart(t *testing.T) {
 			}
 			plane.warnings = nil
 		}
+	}
+	// So are the dispatcher and the account in worker clusters, which the chart does not have.
+	plane.namespace(t, "kueue-system")
+	dispatcher := kustomize(t, filepath.Join(Dir, "../with-dispatch"))
+	worker, err := os.ReadFile(filepath.Join(Dir, "../with-dispatch/worker.yaml"))
+	check(t, err)
+	for _, text := range append(dispatcher, strings.Split(string(worker), "\n---\n")...) {
+		object := manifest(t, text)
+		if err := plane.apply(t.Context(), object); err != nil || len(plane.warnings) > 0 {
+			t.Errorf("%s: %v %v", key(object), err, plane.warnings)
+		}
+		plane.warnings = nil
 	}
 	// The checks above see what they look for.
 	all, _ := render(t, Release{}, "podSecurityContext: null\nsecurityContext: null")

@@ -31,11 +31,16 @@ func TestSecondScheduler(t *testing.T) {
 			t.Errorf("%s is in kube-system", key)
 		}
 		if kind == "Service" && strings.Contains(all.at(t, "Service/"+name+" .spec.selector"), "tautline-scheduler") {
-			t.Errorf("%s exposes the scheduler", key)
+			if ports := all.at(t, "Service/"+name+" .spec.ports[*].name"); name != "tautline-extender" || ports != "admin" {
+				t.Errorf("%s exposes the scheduler's ports %s", key, ports)
+			}
 		}
 		if kind == "Secret" {
 			t.Errorf("%s is a Secret", key)
 		}
+	}
+	if all["Service/tautline-system/tautline-extender"] == nil {
+		t.Error("no Service has the extender's admin port")
 	}
 	for field, text := range (want{
 		"Deployment/tautline-scheduler " + pod + ".containers[*].name":                                                                                    "tautline kube-scheduler",

@@ -345,6 +345,15 @@ var cases = []struct {
 			"NetworkPolicy/tautline-admission .spec.ingress[*].ports[*].port":                                            "10250 9090",
 			`NetworkPolicy/tautline-gpu-slice .spec.ingress[0].from[*].podSelector.matchLabels.app\.kubernetes\.io/name`: "tautline-gpu-slice tautline-scheduler tautline-controller",
 		})},
+	{"networkPolicy.extenderAdminFrom", "networkPolicy: {enabled: true, extenderAdminFrom: [{ipBlock: {cidr: 10.0.0.0/28}}]}", want{
+		"NetworkPolicy/tautline-scheduler .spec.ingress[*].ports[*].port":         "9090",
+		"NetworkPolicy/tautline-scheduler .spec.ingress[0].from[1].ipBlock.cidr":  "10.0.0.0/28",
+		"NetworkPolicy/tautline-controller .spec.ingress[*].from[*].ipBlock.cidr": "",
+	}},
+	{"networkPolicy.extenderAdminFrom", existing + "networkPolicy: {enabled: true, extenderAdminFrom: [{ipBlock: {cidr: 10.0.0.0/28}}]}", want{
+		"NetworkPolicy/tautline-extender .spec.ingress[0].from":                 "",
+		"NetworkPolicy/tautline-extender .spec.ingress[1].from[1].ipBlock.cidr": "10.0.0.0/28",
+	}},
 	{"metrics.podMonitor.enabled metrics.podMonitor.interval metrics.podMonitor.labels",
 		"metrics: {podMonitor: {enabled: true, interval: 5s, labels: {release: p}}}", want{
 			"PodMonitor/tautline .spec.podMetricsEndpoints[*].interval": "5s",
