@@ -154,7 +154,7 @@ async fn prepare(world: &mut World) {
     deployments.delete_collection(&none, &every).await.unwrap();
     let daemons: Api<DaemonSet> = Api::namespaced(client, "tautline-system");
     daemons.delete_collection(&none, &every).await.unwrap();
-    world.plane.start_kueue().await.unwrap();
+    world.plane.start_kueue(json!({})).await.unwrap();
     world.plane.start_controller_manager().await.unwrap();
 }
 

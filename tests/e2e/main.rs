@@ -11,6 +11,7 @@ mod bandwidth;
 mod bindings;
 mod console;
 mod cost_streams;
+mod dispatch;
 mod doctor;
 mod dra;
 mod dra_costs;

@@ -9,10 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::ByteString;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
@@ -159,6 +161,16 @@ impl ControlPlane {
     /// The kubeconfig file of one of the users (`admin`, `extender`, ...).
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.dir.path().join(format!("{user}.kubeconfig"))
+    }
+
+    /// The kubeconfig of one of the users for another cluster's Secret: it names no files.
+    pub fn kubeconfig_without_files(&self, user: &str) -> Result<String> {
+        let text = fs::read_to_string(self.kubeconfig(user))?;
+        let mut config: Value = serde_json::from_str(&text)?;
+        let cluster = &mut config["clusters"][0]["cluster"];
+        let ca = ByteString(fs::read(self.dir.path().join("apiserver/apiserver.crt"))?);
+        *cluster = json!({"server": cluster["server"], "certificate-authority-data": ca});
+        Ok(config.to_string())
     }
 
     /// A client with the account of one of the users that retries nothing: `client` retries

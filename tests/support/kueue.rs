@@ -20,8 +20,8 @@ const NAMESPACE: &str = "kueue-system";
 const SKIPPED: [&str; 2] = ["Deployment", "APIService"];
 
 impl ControlPlane {
-    /// Starts Kueue for Jobs, with its webhooks.
-    pub async fn start_kueue(&mut self) -> Result<()> {
+    /// Starts Kueue for Jobs, with its webhooks and these fields of its configuration.
+    pub async fn start_kueue(&mut self, fields: Value) -> Result<()> {
         let binaries = control_plane::build(Some("--kueue"))?;
         let port = free_port()?;
         let manifest = fs::read_to_string(binaries.join("kueue.yaml"))?;
@@ -33,7 +33,7 @@ impl ControlPlane {
         }
         let certificates = self.dir.path().join("kueue");
         fs::create_dir(&certificates)?;
-        let config = json!({
+        let mut config = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
             "health": {"healthProbeBindAddress": "0"},
             "metrics": {"bindAddress": "0"},
@@ -42,6 +42,9 @@ impl ControlPlane {
             "integrations": {"frameworks": ["batch/job"]},
             "featureGates": {"VisibilityOnDemand": false},
         });
+        if let (Some(config), Value::Object(fields)) = (config.as_object_mut(), fields) {
+            config.extend(fields);
+        }
         let path = self.dir.path().join("kueue.json");
         fs::write(&path, config.to_string())?;
         let args = [

@@ -51,7 +51,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `tautline ARGS` with the account of `user` and waits until ready.
+    /// Starts `tautline ARGS` with the account of `user` and waits until ready. An argument
+    /// `--admin=IP` lets the admin port listen there, and not only on loopback.
     pub async fn start(plane: &ControlPlane, user: &str, args: &[&str]) -> Result<Self> {
         Self::launch(plane, &binary()?, (user, user), free_port()?, args).await
     }
@@ -124,6 +125,14 @@ impl Server {
         Ok([first, Self::controller(plane, "controller-b", args).await?])
     }
 
+    /// Starts the dispatcher, and waits until it is ready.
+    pub async fn dispatcher(plane: &ControlPlane, args: &[&str]) -> Result<Self> {
+        let user = ("dispatcher", "dispatcher");
+        let mut all = vec!["dispatch"];
+        all.extend(args);
+        Self::launch(plane, &binary()?, user, 0, &all).await
+    }
+
     async fn launch(
         plane: &ControlPlane,
         binary: &Path,
@@ -132,10 +141,13 @@ impl Server {
         args: &[&str],
     ) -> Result<Self> {
         let admin = free_port()?;
-        let mut all: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+        let address = args.iter().find_map(|arg| arg.strip_prefix("--admin="));
+        let address = address.unwrap_or("127.0.0.1");
+        let own = args.iter().filter(|arg| !arg.starts_with("--admin="));
+        let mut all: Vec<String> = own.map(|arg| (*arg).to_owned()).collect();
         all.extend([
             format!("--kubeconfig={}", plane.kubeconfig(user).display()),
-            format!("--admin=127.0.0.1:{admin}"),
+            format!("--admin={address}:{admin}"),
         ]);
         if ["extender", "controller"].contains(&args[0]) {
             // The API server takes no loopback address in an EndpointSlice.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// Users and their groups: administrators, the components, and our service accounts, so that
 /// tests check the deployed roles.
-pub(crate) const USERS: [(&str, &str, &str); 13] = [
+pub(crate) const USERS: [(&str, &str, &str); 15] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
@@ -33,6 +33,17 @@ pub(crate) const USERS: [(&str, &str, &str); 13] = [
     (
         "controller",
         "system:serviceaccount:tautline-system:tautline-controller",
+        "system:serviceaccounts",
+    ),
+    (
+        "dispatcher",
+        "system:serviceaccount:tautline-system:tautline-dispatcher",
+        "system:serviceaccounts",
+    ),
+    // The account of the dispatcher in a worker cluster.
+    (
+        "worker-dispatch",
+        "system:serviceaccount:tautline-system:tautline-dispatch",
         "system:serviceaccounts",
     ),
     (
