@@ -9,7 +9,7 @@ mod size;
 mod solve;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -45,6 +45,9 @@ pub struct GroupRecord {
     pub pods: usize,
     /// The number of pods that have a place.
     pub placed: usize,
+    /// The nodes of the pods; empty if not all pods have a place.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub nodes: BTreeSet<String>,
     /// The reason why the other pods have no place; empty if all have one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -66,12 +69,21 @@ pub(crate) async fn try_places(
         })
     });
     let plan = solve::place(state, snapshot, members.collect(), &pod.name);
+    let mut nodes = BTreeSet::new();
     let (placed, why) = match timeout(PLAN_TIMEOUT, plan).await {
-        Ok(Ok(_)) => (pods, String::new()),
+        Ok(Ok(solved)) => {
+            nodes.extend(solved.places.values().map(|node| node.to_string()));
+            (pods, String::new())
+        }
         Ok(Err(no_room)) => (no_room.placed.min(pods - 1), no_room.why),
         Err(_) => (0, format!("no plan within {} s", PLAN_TIMEOUT.as_secs())),
     };
-    GroupRecord { pods, placed, why }
+    GroupRecord {
+        pods,
+        placed,
+        nodes,
+        why,
+    }
 }
 
 /// The groups of pods that are placed together.

@@ -110,6 +110,7 @@ async fn what_if_counts_the_pods_that_have_a_place_together() {
     };
     let fits = group("web", 3).await.unwrap();
     assert_eq!((fits.pods, fits.placed, &*fits.why), (3, 3, ""));
+    assert_eq!(fits.nodes.into_iter().collect::<Vec<_>>(), ["n1", "n2"]);
     let too_many = group("web", 4).await.unwrap();
     assert_eq!((too_many.pods, too_many.placed), (4, 3), "{too_many:?}");
     assert!(too_many.why.contains("finds no node"), "{too_many:?}");
