@@ -112,7 +112,8 @@ impl Events {
     /// Publishes the event unless one with the same text on the object was published within `quiet`.
     /// Events with the same reason but other texts are events of their own, not a series, which
     /// would keep the first text.
-    pub fn publish_text(&self, quiet: Duration, note: EventNote) {
+    pub fn publish_text(&self, quiet: Duration, mut note: EventNote) {
+        note.text = text::sanitize(&note.text, LONGEST_CHARS).into_owned();
         let uid = note.regarding.uid.as_deref().unwrap_or_default();
         let key = format!("{uid} {}", note.text);
         self.publish_unless_quiet(key, quiet, true, || Some(note));
