@@ -182,7 +182,7 @@ fn carry_out(context: &Arc<Context>, done: &UnboundedSender<Event>, action: Acti
             });
         }
         Action::Report { key, reasons } => {
-            let text = format!("no cluster can take the pods within their limits: {reasons}");
+            let text = format!("no cluster takes the pods: {reasons}");
             let note = note(&key, "NoCluster", text);
             context.events.publish_text(QUIET, note);
         }
@@ -196,6 +196,7 @@ async fn ask(context: &Context, key: &Key) -> Option<Answers> {
     answers
         .inspect_err(|error| tracing::warn!(%error, "the worker clusters cannot be read"))
         .ok()
+        .flatten()
 }
 
 async fn nominate(context: &Context, key: &Key, from: &[String], to: &[String]) -> bool {

@@ -282,7 +282,7 @@ impl Clusters {
         west.wait_for_best("15 ms to the database", is_far).await;
         connect(&manager, [&east, &west]).await?;
         let secrets = format!("--secret-namespace={SECRETS}");
-        let args = ["--round=2s", "--retry=2s", &secrets];
+        let args = ["--round=10s", "--retry=2s", &secrets];
         let dispatcher = Server::dispatcher(&manager, &args).await?;
         Ok(Self {
             manager,
@@ -339,7 +339,6 @@ impl Clusters {
             true => (&self.east, &self.west),
             false => (&self.west, &self.east),
         };
-        // Kueue creates it after the workload has the cluster.
         let created = async || there.has_job(job).await.then_some(());
         let what = format!("the Job {job} is created in {cluster}");
         eventually(&what, PATIENCE, created, async || self.state(job).await).await;

@@ -17,9 +17,12 @@ pub(super) type Answers = BTreeMap<String, Answer>;
 pub(super) enum Answer {
     /// No offer governs any of the pods there.
     Ungoverned,
-    /// The pods of every pod set have a place there: each rule with its cost on the best node.
+    /// The pods of every pod set have a place there: each rule with its cost on the worst node of the
+    /// plan, or on the best node if there is no plan.
     Fits(Vec<(RuleRecord, CostRecord)>),
-    /// The pods have no place there, for this reason.
+    /// The limits admit nodes there, but the pods have no room together now.
+    Full(String),
+    /// The rules admit no node there, for this reason.
     Refused(String),
     /// The cluster's view is unknown: the code of the cause.
     Unknown(&'static str),
@@ -32,7 +35,7 @@ impl Answer {
         match self {
             Self::Fits(_) => None,
             Self::Ungoverned => Some("NoOffer"),
-            Self::Refused(reason) => Some(reason),
+            Self::Full(reason) | Self::Refused(reason) => Some(reason),
             Self::Unknown(code) => Some(code),
         }
     }
@@ -48,19 +51,26 @@ pub(super) fn answer(sets: Vec<WhatIf>) -> Answer {
     if governed.peek().is_none() {
         return Answer::Ungoverned;
     }
-    let mut costs = Vec::new();
+    let (mut costs, mut full) = (Vec::new(), None);
     for (i, set) in governed {
-        if let Some(group) = set.group.filter(|group| group.placed < group.pods) {
-            let (placed, pods) = (group.placed, group.pods);
-            return Answer::Refused(format!(
-                "group/NoRoom, {placed} of {pods} pods: {}",
-                group.why
-            ));
-        }
-        // The best nodes come first.
-        let Some(best) = set.nodes.iter().position(|node| node.usable) else {
+        if !set.nodes.iter().any(|node| node.usable) {
             return Answer::Refused(why_unusable(&set.nodes));
+        }
+        // The best nodes come first. Of a joint plan the worst node counts.
+        let best = match &set.group {
+            Some(group) if group.placed < group.pods => {
+                // Its reason may name nodes, which users of the manager cluster need not know.
+                let (placed, pods) = (group.placed, group.pods);
+                full = Some(format!("group/NoRoom, {placed} of {pods} pods"));
+                continue;
+            }
+            Some(group) => {
+                let is_planned = |node: &NodeRecord| group.nodes.contains(&node.node);
+                set.nodes.iter().rposition(is_planned)
+            }
+            None => None,
         };
+        let best = best.unwrap_or_default();
         let lines = set.nodes.into_iter().nth(best).map(|node| node.costs);
         let lines = set.rules.into_iter().zip(lines.unwrap_or_default());
         costs.extend(lines.map(|(mut rule, line)| {
@@ -69,7 +79,10 @@ pub(super) fn answer(sets: Vec<WhatIf>) -> Answer {
             (rule, line)
         }));
     }
-    Answer::Fits(costs)
+    match full {
+        Some(reason) => Answer::Full(reason),
+        None => Answer::Fits(costs),
+    }
 }
 
 /// Returns the most frequent reason, of equal ones the first by name.
@@ -188,8 +201,8 @@ pub(super) mod tests {
         );
         assert_eq!(text(what_if(&[])).unwrap(), "no nodes");
         let mut group = what_if(&[5]);
-        group["group"] = json!({"placed": 2, "pods": 4, "why": "full"});
-        assert_eq!(text(group).unwrap(), "group/NoRoom, 2 of 4 pods: full");
+        group["group"] = json!({"placed": 2, "pods": 4, "why": "n7 is full"});
+        assert_eq!(text(group).unwrap(), "group/NoRoom, 2 of 4 pods");
         assert!(matches!(of(&[ungoverned()]), Answer::Ungoverned));
     }
 
@@ -209,6 +222,14 @@ pub(super) mod tests {
         let (a, b) = ([set(90), set(20)], [set(30), set(900)]);
         let c = [set(40), set(30)];
         assert_eq!(order(&[("a", &a), ("b", &b), ("c", &c)])[0], "c");
+        // The worst node of a plan counts, here n1.
+        let mut planned = what_if(&[20, 90, 100]);
+        planned["group"] = json!({"placed": 2, "pods": 2, "nodes": ["n0", "n1"]});
+        assert_eq!(
+            order(&[("a", &[planned.clone()]), ("b", &[set(80)])]),
+            ["b", "a"]
+        );
+        assert_eq!(order(&[("a", &[planned]), ("b", &[set(95)])]), ["a", "b"]);
         // A cluster without a cost that the other has comes last.
         let mut without = set(1);
         without["nodes"][0]["costs"][0] = json!({});

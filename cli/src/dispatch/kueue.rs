@@ -83,6 +83,8 @@ pub(super) fn candidate(workload: &DynamicObject) -> Option<Candidate> {
         .filter_map(|check| Some(check["name"].as_str()?.to_owned()))
         .collect();
     let waits = is_true(workload, "QuotaReserved")
+        // An evicted workload has its quota until its pods have ended.
+        && !is_true(workload, "Evicted")
         && !is_true(workload, "Finished")
         && status["clusterName"].is_null()
         && workload.metadata.deletion_timestamp.is_none();
@@ -169,9 +171,12 @@ pub(super) mod tests {
         let labels = json!({"app": "a", "batch.kubernetes.io/job-name": "a"});
         assert_eq!(question["pod"]["metadata"]["labels"], labels);
         let ready = json!([{"name": "mk", "state": "Ready"}]);
+        let condition = |of: &str| json!({"type": of, "status": "True"});
+        let evicted = json!([condition("QuotaReserved"), condition("Evicted")]);
         for status in [
             json!({"clusterName": "east"}),
             json!({"conditions": []}),
+            json!({"conditions": evicted}),
             json!({"admissionChecks": ready}),
         ] {
             assert_eq!(candidate(&workload(status)), None);

@@ -142,6 +142,9 @@ impl Machine {
             });
             if nominated.iter().any(|name| !dispatch.own.contains(name)) {
                 dispatch.phase = Phase::Yielded;
+            } else if dispatch.phase == Phase::Yielded && nominated.is_empty() {
+                // The other writer has given up.
+                dispatch.phase = Phase::Due(now + self.timing.retry);
             }
             dispatch.nominated = nominated;
         }
@@ -199,18 +202,29 @@ impl Machine {
         dispatch.phase = Phase::Due(now + wait);
     }
 
-    /// Asks about the workloads that are due, the longest due first.
+    /// Asks about the workloads that are due. The namespace with the fewest active workloads is served
+    /// first, and of its workloads the longest due.
     fn ask_due(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let (mut active, mut due) = (0, Vec::new());
+        let (mut busy, mut due) = (BTreeMap::<String, usize>::new(), Vec::new());
         for (key, dispatch) in &mut self.dispatches {
             match dispatch.phase {
                 Phase::Due(at) if at <= now => due.push((at, key, dispatch)),
-                Phase::Asking(_) | Phase::Writing(_) => active += 1,
+                Phase::Asking(_) | Phase::Writing(_) => {
+                    *busy.entry(key.namespace.clone()).or_default() += 1;
+                }
                 _ => {}
             }
         }
-        due.sort_by(|(one, a, _), (other, b, _)| (one, a).cmp(&(other, b)));
-        for (_, key, dispatch) in due.into_iter().take(MAX_ACTIVE.saturating_sub(active)) {
+        for _ in busy.values().sum::<usize>()..MAX_ACTIVE {
+            let order = |i: &usize| {
+                let (at, key, _) = &due[*i];
+                (busy.get(&key.namespace).copied(), *at, *key)
+            };
+            let Some(first) = (0..due.len()).min_by_key(order) else {
+                return;
+            };
+            let (_, key, dispatch) = due.swap_remove(first);
+            *busy.entry(key.namespace.clone()).or_default() += 1;
             self.questions += 1;
             dispatch.phase = Phase::Asking(self.questions);
             actions.push(Action::Ask {
@@ -221,16 +235,17 @@ impl Machine {
     }
 }
 
-/// Returns the clusters to nominate: those that are nominated and not refused, and the best of the
+/// Returns the clusters to nominate: those that are nominated and do not refuse, and the best of the
 /// others. Where no cluster governs the pods, all that answered are as good.
 fn next(nominated: &[String], answers: &Answers) -> Vec<String> {
-    let is_governed = |answer: &Answer| matches!(answer, Answer::Fits(_) | Answer::Refused(_));
+    let is_governed = |answer: &Answer| !matches!(answer, Answer::Ungoverned | Answer::Unknown(_));
     let mut next: Vec<String> = nominated.to_vec();
     if answers.values().any(is_governed) {
-        // A cluster without an answer keeps its nomination: Kueue has queued the workload there.
+        // Kueue has queued the workload in a nominated cluster. It keeps its place there while the
+        // cluster is full, or without an answer.
         let stays = |name: &String| {
             let answer = answers.get(name);
-            matches!(answer, Some(Answer::Fits(_) | Answer::Unknown(_)))
+            !matches!(answer, None | Some(Answer::Refused(_) | Answer::Ungoverned))
         };
         next.retain(stays);
         let best = best_first(answers).into_iter();

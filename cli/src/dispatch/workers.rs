@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config,
     client::Body,
-    config::{KubeConfigOptions, Kubeconfig, NamedCluster},
+    config::{KubeConfigOptions, Kubeconfig},
     core::DynamicObject,
 };
 use parking_lot::Mutex;
@@ -26,12 +26,13 @@ use super::{
     kueue::{Candidate, clusters_of_config, config_of_check, is_true, resource, secret_of_cluster},
 };
 
-/// The deadline of one question, above the extender's own, and of reading a Secret.
+/// The deadline of all questions to a cluster about a workload, above the extender's own for one, and
+/// of reading a Secret.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The time for which a cluster that does not answer is not asked again: other workloads wait.
 const REST: Duration = Duration::from_secs(30);
 /// The maximum size of an answer: of 5,000 nodes with ten rules it is about 10 MB.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// The code of a failure, for users, and the error, for the log.
 type Failure = (&'static str, Error);
@@ -69,9 +70,12 @@ impl Workers {
         }
     }
 
-    /// Returns the answers of all clusters that a workload may go to. Without an admission check of
-    /// MultiKueue there are none.
-    pub(super) async fn ask_all(&self, candidate: &Candidate) -> Result<Answers, ApiCallError> {
+    /// Returns the answers of all clusters that a workload may go to; `None` if no admission check of
+    /// MultiKueue names any.
+    pub(super) async fn ask_all(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<Option<Answers>, ApiCallError> {
         let mut clusters = Vec::new();
         for name in &candidate.checks {
             let check = self.get("AdmissionCheck", name).await?;
@@ -80,11 +84,14 @@ impl Workers {
                 clusters = config.as_ref().map(clusters_of_config).unwrap_or_default();
             }
         }
+        if clusters.is_empty() {
+            return Ok(None);
+        }
         let asked = clusters.into_iter().map(async |name| {
             let answer = self.ask(&name, &candidate.questions).await;
             (name, answer)
         });
-        Ok(join_all(asked).await.into_iter().collect())
+        Ok(Some(join_all(asked).await.into_iter().collect()))
     }
 
     async fn get(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, ApiCallError> {
@@ -130,12 +137,14 @@ impl Workers {
         {
             return Ok(Answer::Unknown(code));
         }
-        let mut sets = Vec::new();
-        for question in questions {
-            let asked = tokio::time::timeout(DEADLINE, self.post(&worker.client, question)).await;
-            sets.push(coded("Timeout", asked)??);
-        }
-        Ok(answer(sets))
+        let all = async {
+            let mut sets = Vec::new();
+            for question in questions {
+                sets.push(self.post(&worker.client, question).await?);
+            }
+            Ok(answer(sets))
+        };
+        coded("Timeout", tokio::time::timeout(DEADLINE, all).await)?
     }
 
     /// Returns the connection by the kubeconfig in a Secret, a new one if the Secret has changed.
@@ -211,7 +220,7 @@ async fn client(kubeconfig: &[u8]) -> Result<Client> {
 }
 
 /// Returns a field by which the author of the Secret would run programs in this process or read its
-/// files. Kueue refuses these too.
+/// files, or by which anyone on the path could take the token. Kueue refuses these too.
 fn unsafe_field(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     let users = kubeconfig.auth_infos.iter();
     let of_user = users.filter_map(|of| of.auth_info.as_ref()).find_map(|of| {
@@ -221,16 +230,20 @@ fn unsafe_field(kubeconfig: &Kubeconfig) -> Option<&'static str> {
             (of.token_file.is_some(), "tokenFile"),
             (of.client_certificate.is_some(), "client-certificate"),
             (of.client_key.is_some(), "client-key"),
+            (of.username.is_some() || of.password.is_some(), "username"),
         ]
         .into_iter()
         .find_map(|(is_set, field)| is_set.then_some(field))
     });
-    let mut clusters = kubeconfig.clusters.iter();
-    let has_file = |of: &NamedCluster| {
-        let cluster = of.cluster.as_ref();
-        cluster.is_some_and(|cluster| cluster.certificate_authority.is_some())
-    };
-    let of_cluster = clusters.any(has_file).then_some("certificate-authority");
+    let clusters = kubeconfig.clusters.iter();
+    let of_cluster = clusters
+        .filter_map(|of| of.cluster.as_ref())
+        .find_map(|of| {
+            let is_insecure = of.insecure_skip_tls_verify == Some(true);
+            let insecure = is_insecure.then_some("insecure-skip-tls-verify");
+            let has_file = of.certificate_authority.is_some();
+            insecure.or(has_file.then_some("certificate-authority"))
+        });
     of_user.or(of_cluster)
 }
 
@@ -258,7 +271,9 @@ mod tests {
         );
         assert_eq!(field(json!({"client-key": "/k"}), data), Some("client-key"));
         let file = json!({"server": "https://east:6443", "certificate-authority": "/ca"});
-        assert_eq!(field(token, file), Some("certificate-authority"));
+        assert_eq!(field(token.clone(), file), Some("certificate-authority"));
+        let insecure = json!({"server": "https://east", "insecure-skip-tls-verify": true});
+        assert_eq!(field(token, insecure), Some("insecure-skip-tls-verify"));
     }
 
     #[test]

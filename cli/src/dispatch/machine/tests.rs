@@ -30,6 +30,12 @@ fn refused() -> Answer {
     of(&[what_if(&[-1, -1])])
 }
 
+fn full() -> Answer {
+    let mut set = what_if(&[5]);
+    set["group"] = serde_json::json!({"placed": 2, "pods": 4});
+    of(&[set])
+}
+
 fn answers(of: &[(&str, Answer)]) -> Answers {
     let of = of.iter().cloned();
     of.map(|(name, answer)| (name.to_owned(), answer)).collect()
@@ -126,14 +132,27 @@ fn machine_reports_why_no_cluster_fits_and_asks_again() {
 }
 
 #[test]
-fn machine_withdraws_clusters_that_refuse_and_keeps_those_without_answer() {
-    let (mut case, asked) = Case::new(&["east", "north"]);
+fn machine_withdraws_clusters_that_refuse_and_keeps_the_others() {
+    let (mut case, asked) = Case::new(&["east", "north", "south"]);
     assert_eq!(asked, []);
     let asked = case.after(TIMING.round);
-    let away = Answer::Unknown("Unreachable");
-    let of = [("east", refused()), ("north", away), ("west", fits(9))];
-    let both = nominate(&["east", "north"], &["north", "west"]);
-    assert_eq!(case.answer(&asked, &of), both);
+    let of = [
+        ("east", refused()),
+        ("north", Answer::Unknown("Unreachable")),
+        ("south", full()),
+        ("west", fits(9)),
+    ];
+    let kept = nominate(&["east", "north", "south"], &["north", "south", "west"]);
+    assert_eq!(case.answer(&asked, &of), kept);
+}
+
+#[test]
+fn machine_nominates_no_full_cluster() {
+    let (mut case, asked) = Case::new(&[]);
+    let actions = case.answer(&asked, &[("east", full()), ("west", Answer::Ungoverned)]);
+    let reasons = "east: group/NoRoom, 2 of 4 pods; west: NoOffer".to_owned();
+    let key = key("a");
+    assert_eq!(actions, [Action::Report { key, reasons }]);
 }
 
 #[test]
@@ -156,6 +175,9 @@ fn machine_yields_to_another_writer() {
     assert_eq!(case.see(&["north"]), []);
     assert_eq!(case.after(2 * TIMING.round), []);
     assert_eq!(case.machine.counts(), [0, 0, 1]);
+    // The other writer gives up.
+    assert_eq!(case.see(&[]), []);
+    assert_eq!(case.after(TIMING.retry).len(), 1);
 }
 
 #[test]
@@ -222,10 +244,30 @@ fn machine_asks_about_a_bounded_number_of_workloads_at_a_time() {
     assert_eq!(last.name, format!("w{MAX_ACTIVE:02}"));
 }
 
+#[test]
+fn machine_serves_namespaces_in_turn() {
+    let mut machine = Machine::new(TIMING);
+    let now = Instant::now();
+    let of = |namespace: &str, name: String| Key {
+        namespace: namespace.to_owned(),
+        ..key(&name)
+    };
+    let many = (0..9).map(|i| of("loud", format!("w{i}")));
+    let all = many.chain([of("quiet", "w".to_owned())]);
+    let all = all.map(|key| (key, Vec::new())).collect();
+    let actions = machine.apply(Event::Waiting(all), now);
+    let asked = actions.iter().filter_map(|action| match action {
+        Action::Ask { key, .. } => Some(&*key.namespace),
+        _ => None,
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), ["loud", "quiet", "loud"]);
+}
+
 fn any_answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         (0..99_i64).prop_map(fits),
         Just(refused()),
+        Just(full()),
         Just(Answer::Ungoverned),
         Just(Answer::Unknown("Timeout")),
     ]
@@ -246,7 +288,8 @@ proptest! {
         let next = next(&nominated, &answers);
         let distinct: BTreeSet<&String> = next.iter().collect();
         prop_assert_eq!(distinct.len(), next.len());
-        let is_governed = answers.values().any(|a| matches!(a, Answer::Fits(_) | Answer::Refused(_)));
+        let is_open = |a: &Answer| matches!(a, Answer::Ungoverned | Answer::Unknown(_));
+        let is_governed = !answers.values().all(is_open);
         for name in &next {
             let answer = answers.get(name);
             prop_assert!(answer.is_some(), "{}", name);
