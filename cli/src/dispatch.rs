@@ -40,8 +40,9 @@ use crate::{cluster::ClusterArgs, duration_arg::parse_duration, run_until_shutdo
 
 /// The source of events.
 const DISPATCHER: &str = "tautline-dispatcher";
+/// The time after which the machine looks for due workloads although nothing has happened, 1 s.
 const TICK: Duration = Duration::from_secs(1);
-/// The time within which an event with the same text is not repeated.
+/// The time within which an event with the same text is not repeated, 600 s.
 const QUIET: Duration = Duration::from_secs(600);
 
 #[derive(clap::Args)]

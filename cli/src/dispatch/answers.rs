@@ -15,7 +15,7 @@ pub(super) type Answers = BTreeMap<String, Answer>;
 /// The answer of one cluster about a workload.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// No offer governs any of the pods there.
+    /// The cluster has no offer that governs any of the pods.
     Ungoverned,
     /// The pods of every pod set have a place there: each rule with its cost on the worst node of the
     /// plan, or on the best node if there is no plan.

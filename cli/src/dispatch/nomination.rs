@@ -40,7 +40,8 @@ pub(super) async fn write(client: Client, of: &Key, from: &[String], to: &[Strin
     Ok(())
 }
 
-/// Returns the apply configuration: the status as it is, but for the nominated clusters.
+/// Returns the configuration to apply: the workload's live status, with `to` as nominated clusters.
+/// `None` if the workload has changed.
 fn patch(live: &DynamicObject, of: &Key, from: &[String], to: &[String]) -> Option<Value> {
     let waits = candidate(live)?;
     if live.uid().as_ref() != Some(&of.uid) || waits.nominated != from {

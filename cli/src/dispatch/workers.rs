@@ -29,7 +29,8 @@ use super::{
 /// The deadline of all questions to a cluster about a workload, above the extender's own for one, and
 /// of reading a Secret.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The time for which a cluster that does not answer is not asked again: other workloads wait.
+/// The time for which a cluster that does not answer is not asked again, 30 s, so that other workloads
+/// do not wait for it.
 const REST: Duration = Duration::from_secs(30);
 /// The maximum size of an answer: of 5,000 nodes with ten rules it is about 10 MB.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
