@@ -119,7 +119,7 @@ fn lines(
     let violated = bindings.into_iter().filter(|binding| {
         let mut targets = binding.spec.targets.values();
         binding.compliance() == Compliance::Violation
-            && targets.any(|t| t.kind == "Pod" && t.name == pod)
+            && targets.any(|t| t.is_local_pod() && t.name == pod)
     });
     let line = |binding: ConstraintPolicyBinding| {
         let offer = offers.iter().find(|o| o.name_any() == binding.spec.offer);
@@ -159,5 +159,12 @@ mod tests {
              next eviction in 73s (2026-01-02T12:01:13Z), after the offer's cool-down\n"
         );
         assert_eq!(of("detectors-a-0"), "");
+        let mut in_east = fixtures::bindings();
+        for binding in &mut in_east {
+            let targets = binding.spec.targets.values_mut();
+            targets.for_each(|target| target.cluster = "east".to_owned());
+        }
+        let (pod, offers) = ("detectors-violation-0", fixtures::offers());
+        assert_eq!(lines(pod, in_east, &offers, fixtures::now()), "");
     }
 }

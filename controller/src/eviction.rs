@@ -110,7 +110,7 @@ pub(crate) fn pods_of<'a>(
         .targets
         .iter()
         .filter(|(target, r)| {
-            r.kind == "Pod" && *r.namespace == *offer.namespace && offer.evict.contains(target)
+            r.is_local_pod() && *r.namespace == *offer.namespace && offer.evict.contains(target)
         })
         .map(|(target, r)| (target, r.name.as_str()))
 }

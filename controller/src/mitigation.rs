@@ -33,7 +33,7 @@ impl Mitigation {
                 nodes.push(reference.name.clone());
                 continue;
             }
-            let Some(pod) = snapshot.pod(&reference.namespace, &reference.name) else {
+            let Some(pod) = snapshot.pod_of(reference) else {
                 continue;
             };
             let node = pod.node.as_deref().unwrap_or_default().to_owned();
@@ -137,6 +137,17 @@ mod tests {
         let request = request(pods, &[a, ("source", Reference::pod("shop", "b"))]);
         assert_eq!(nodes(&request), ("n2", "n1"));
         assert_eq!(&*request.holder.unwrap().name, "b");
+    }
+
+    #[test]
+    fn mitigation_request_leaves_out_pods_of_other_clusters() {
+        let pods = vec![pod("a", "n1", &["1"], ""), pod("b", "n2", &[], "")];
+        let in_east = "east:shop:v1:Pod:a".parse().unwrap();
+        let b = ("destination", Reference::pod("shop", "b"));
+        let request = request(pods, &[("source", in_east), b]);
+        assert_eq!(nodes(&request), ("n2", ""));
+        assert_eq!(&*request.holder.unwrap().name, "b");
+        assert!(request.request.ids.is_empty());
     }
 
     #[test]

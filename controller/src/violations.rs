@@ -163,7 +163,7 @@ impl OfferViolations {
         let (mut seen, mut counts) = (HashSet::new(), BTreeMap::new());
         for violation in self.violations.values() {
             for (target, object) in &violation.binding.targets {
-                if object.kind == "Pod" && seen.insert((target, &object.namespace, &object.name)) {
+                if object.is_local_pod() && seen.insert((target, &object.namespace, &object.name)) {
                     *counts.entry(Arc::clone(target)).or_default() += 1;
                 }
             }

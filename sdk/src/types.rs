@@ -173,10 +173,10 @@ pub struct EvaluationRequest {
 }
 
 impl EvaluationRequest {
-    /// Returns the namespace of the targets that are pods; `None` without pods, or if they are in
-    /// several.
+    /// Returns the namespace of the targets that are pods of this cluster; `None` without such pods,
+    /// or if they are in several.
     pub fn namespace(&self) -> Option<&str> {
-        let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
+        let mut pods = self.targets.values().filter(|t| t.is_local_pod());
         let namespace = pods.next()?.namespace.as_str();
         pods.all(|t| t.namespace == namespace).then_some(namespace)
     }

@@ -348,11 +348,14 @@ fn pods_of_skips_other_kinds_namespaces_and_targets() {
     use tautline_core::Reference;
     let mut cluster = Reference::pod("shop", "east");
     cluster.kind = "Cluster".to_owned();
+    // A pod of this cluster has the same name.
+    let in_east = "east:shop:v1:Pod:web-3".parse().unwrap();
     let binding = BindingSpec {
         targets: [
             ("a".into(), Reference::pod("shop", "web-0")),
             ("b".into(), Reference::pod("other", "web-1")),
             ("c".into(), cluster),
+            ("e".into(), in_east),
             ("d".into(), Reference::pod("shop", "web-2")),
         ]
         .into(),
@@ -360,7 +363,7 @@ fn pods_of_skips_other_kinds_namespaces_and_targets() {
     };
     let offer = Offer {
         namespace: "shop".into(),
-        evict: ["a", "b", "c"].map(Into::into).into(),
+        evict: ["a", "b", "c", "e"].map(Into::into).into(),
         ..Offer::default()
     };
     let pods: Vec<&str> = pods_of(&binding, &offer).map(|(_, name)| name).collect();

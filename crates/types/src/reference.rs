@@ -96,6 +96,12 @@ impl Reference {
             name: name.to_owned(),
         }
     }
+
+    /// Returns whether this is a pod of this cluster. A pod of another cluster may have the same
+    /// namespace and name.
+    pub fn is_local_pod(&self) -> bool {
+        self.kind == "Pod" && self.cluster.is_empty()
+    }
 }
 
 impl FromStr for Reference {

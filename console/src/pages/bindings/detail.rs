@@ -157,7 +157,7 @@ fn absent(console: &Console, namespace: &str, name: &str) -> PageError {
 }
 
 fn target(snapshot: &Snapshot, own: &str, role: &str, object: &Reference) -> Target {
-    let is_pod = object.kind == "Pod" && object.cluster.is_empty();
+    let is_pod = object.is_local_pod();
     let namespace = match object.namespace.as_str() {
         "" => own,
         namespace => namespace,

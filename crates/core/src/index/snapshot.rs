@@ -15,6 +15,7 @@ use crate::{
         TargetKind, WatchedObject, key,
     },
     names::GATE_RESOURCE,
+    reference::Reference,
     selector::Labels,
     volumes::{PodVolumes, Storage},
 };
@@ -81,6 +82,12 @@ impl Snapshot {
     /// The pod of this name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
         self.pods.get(&key(namespace, name))
+    }
+
+    /// Returns the pod that a reference names; `None` for objects of other kinds or clusters.
+    pub fn pod_of(&self, reference: &Reference) -> Option<&Arc<Pod>> {
+        let pod = Some(reference).filter(|r| r.is_local_pod())?;
+        self.pod(&pod.namespace, &pod.name)
     }
 
     /// The claims of a pod's volumes; `None` if they are unknown.

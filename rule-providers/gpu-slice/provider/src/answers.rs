@@ -211,8 +211,16 @@ pub(crate) fn evaluation(
     let (mut parts, mut without_gpus) = (Vec::new(), Vec::new());
     let targets = evaluation_request.targets.iter();
     for (name, target) in targets.filter(|(_, t)| t.kind == "Pod") {
-        let Some(pod) = snapshot.pod(&target.namespace, &target.name) else {
+        let Some(pod) = snapshot.pod_of(target) else {
             let pod = &target.name;
+            if !target.is_local_pod() {
+                let reason = format!(
+                    "pod {pod} is of cluster {}: gpu-slice knows only the pods of this cluster",
+                    target.cluster
+                );
+                parts.push(Evaluation::new(Compliance::Error, reason));
+                continue;
+            }
             parts.push(match evaluation_request.target_nodes.get(name) {
                 Some(Some(node)) => Evaluation::new(
                     Compliance::Error,

@@ -442,13 +442,17 @@ async fn evaluate_reports_a_missing_device_annotation() {
 #[tokio::test]
 async fn evaluate_reports_unknown_pods_as_pending_or_error() {
     let provider = provider();
-    for (node, compliance) in [
-        (None, Compliance::Pending),
-        (Some(None), Compliance::Pending),
-        (Some(Some("part".to_owned())), Compliance::Error),
+    // A pod of this cluster has the same name.
+    let in_east = "east:ml:v1:Pod:there".parse().unwrap();
+    let new = Reference::pod("ml", "new");
+    for (pod, node, compliance) in [
+        (&new, None, Compliance::Pending),
+        (&new, Some(None), Compliance::Pending),
+        (&new, Some(Some("part".to_owned())), Compliance::Error),
+        (&in_east, None, Compliance::Error),
     ] {
         let evaluation_request = EvaluationRequest {
-            targets: [("default".to_owned(), Reference::pod("ml", "new"))].into(),
+            targets: [("default".to_owned(), pod.clone())].into(),
             target_nodes: node
                 .map(|n| ("default".to_owned(), n))
                 .into_iter()

@@ -46,10 +46,7 @@ pub(crate) fn node_of(snapshot: &Snapshot, target: &Reference) -> Option<String>
 /// Returns the node that a pod is bound to, and `None` for other kinds: authors choose the names of
 /// their objects, so a name proves nothing about a node.
 pub(crate) fn node_of_pod(snapshot: &Snapshot, target: &Reference) -> Option<String> {
-    if !is_pod(target) {
-        return None;
-    }
-    let pod = snapshot.pod(&target.namespace, &target.name)?;
+    let pod = snapshot.pod_of(target)?;
     pod.node.as_deref().map(str::to_owned)
 }
 

@@ -10,7 +10,6 @@ use tautline_sdk::{EvaluationRequest, ProviderError};
 use tokio::sync::watch;
 
 use super::{bandwidth::RULE as BANDWIDTH, context::measuring_deadline};
-use crate::location::is_pod;
 
 /// The demand for pods. Clones share their state. By default the store has pods from the start.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +73,7 @@ impl PodDemand {
 }
 
 pub(crate) fn names_all_pod_nodes(request: &EvaluationRequest) -> bool {
-    let mut pods = request.targets.iter().filter(|(_, t)| is_pod(t));
+    let mut pods = request.targets.iter().filter(|(_, t)| t.is_local_pod());
     pods.all(|(name, _)| request.target_nodes.contains_key(name))
 }
 

@@ -426,9 +426,7 @@ fn reservations(
         if pairs.is_empty() {
             return None;
         }
-        let pods = targets
-            .iter()
-            .filter_map(|t| snapshot.pod(&t.namespace, &t.name));
+        let pods = targets.iter().filter_map(|t| snapshot.pod_of(t));
         let created = pods.map(|pod| pod.created_unix).max().unwrap_or_default();
         let mut reservation = Reservation {
             since: Since {

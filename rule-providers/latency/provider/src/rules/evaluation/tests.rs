@@ -105,6 +105,28 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
 }
 
 #[tokio::test]
+async fn pod_of_another_cluster_is_not_taken_for_a_local_one() {
+    let (network, provider) = provider();
+    network.set("a", "b", fresh([9_000; 3]));
+    let in_east = "east:shop:v1:Pod:y".parse().unwrap();
+    let request = EvaluationRequest {
+        targets: [
+            ("x".to_owned(), Reference::pod("shop", "x")),
+            ("y".to_owned(), in_east),
+        ]
+        .into(),
+        rule: Rule {
+            name: "latency".into(),
+            limit: "4ms".into(),
+            ..Rule::default()
+        },
+        ..EvaluationRequest::default()
+    };
+    let evaluation = provider.evaluate(request).await.unwrap();
+    assert_eq!(evaluation.compliance, Compliance::Pending);
+}
+
+#[tokio::test]
 async fn estimates_do_not_count_and_probes_do() {
     let (network, provider) = provider();
     network.set_estimate("a", "b", 500.0);
