@@ -13,8 +13,9 @@ use tautline_proto::{
 };
 use tokio::time::Instant;
 
-/// The time after which every watch shows a bound pod.
-const SHOWN_AFTER: Duration = Duration::from_secs(2);
+/// The time after which every watch shows a bound pod: one that has failed waits up to 5 s before it
+/// restarts.
+const SHOWN_AFTER: Duration = Duration::from_secs(6);
 /// The time in which an earlier attempt of a pod may have left a reservation.
 const RESERVED_FOR: Duration = MAX_HOLD.saturating_add(SHOWN_AFTER);
 

@@ -40,7 +40,8 @@ pub(super) enum WatchSignal {
 /// The time without data after which a watch's connection is dead. The API server ends a watch
 /// after 290 s (kube's default).
 const WATCH_TIMEOUT: Duration = Duration::from_secs(295);
-/// The minimum time of a watch; one that ends sooner has failed.
+/// The minimum time of a watch that reports no change; one that ends sooner has failed. The API server
+/// also ends a watch whose changes it cannot send in time: what follows is asked for at once then.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 /// The pause of a watch after it has handled all events: in a busy cluster several events then
 /// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
@@ -138,7 +139,7 @@ async fn watch<K: Watchable>(
     let began = Instant::now();
     let mut body = within_deadline(send(client, request, watched::PROTOBUF_WATCH)).await?;
     on_signal(WatchSignal::WatchStarted);
-    let mut buffer = BytesMut::new();
+    let (mut buffer, mut has_changes) = (BytesMut::new(), false);
     while let Ok(Some(frame)) = tokio::time::timeout(WATCH_TIMEOUT, body.frame()).await {
         let Ok(data) = frame?.into_data() else {
             continue;
@@ -157,6 +158,7 @@ async fn watch<K: Watchable>(
                 Err(malformed) => malformed.metadata.resource_version.clone(),
             };
             *version = now.unwrap_or_else(|| version.clone());
+            has_changes |= deleted.is_some();
             match deleted {
                 Some(false) => on_event(Ok(Event::Apply(object))),
                 Some(true) => on_event(Ok(Event::Delete(object))),
@@ -164,7 +166,7 @@ async fn watch<K: Watchable>(
             }
         }
     }
-    if began.elapsed() < MIN_WATCH_TIME {
+    if !has_changes && began.elapsed() < MIN_WATCH_TIME {
         bail!("the watch ended at once");
     }
     Ok(())

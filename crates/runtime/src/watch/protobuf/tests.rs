@@ -167,6 +167,7 @@ async fn watch_continues_from_the_last_event_after_an_error() {
     let plays = vec![
         Play::Page("5", vec![]),
         Play::Ends(vec![event("ADDED", pod("a", "a", "6", ""))]),
+        Play::Ends(vec![]),
         Play::Fails,
         Play::Watch(vec![event("DELETED", pod("a", "a", "7", "n1"))]),
     ];
@@ -179,6 +180,8 @@ async fn watch_continues_from_the_last_event_after_an_error() {
             "watch from 5",
             "watches",
             "brings a ",
+            "watch from 6",
+            "watches",
             "fails: the watch ended at once",
             "watch from 6",
             "fails: broken (500 )",
