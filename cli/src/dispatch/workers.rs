@@ -10,15 +10,13 @@ use futures::future::join_all;
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, header::CONTENT_TYPE};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-    core::DynamicObject,
-};
+use kube::{Api, Client, client::Body, core::DynamicObject};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tautline_runtime::api_call::{ApiCallError, within};
+use tautline_runtime::{
+    api_call::{ApiCallError, within},
+    kubeconfig,
+};
 use tautline_scheduler_extender::WhatIf;
 
 use super::{
@@ -167,7 +165,7 @@ impl Workers {
         )?;
         let worker = Worker {
             version,
-            client: coded("BadKubeconfig", client(&text.0).await)?,
+            client: coded("BadKubeconfig", kubeconfig::client(&text.0, DEADLINE).await)?,
             rests: None,
         };
         self.known.lock().insert(name.to_owned(), worker.clone());
@@ -206,76 +204,9 @@ fn refusal(status: u16) -> Option<&'static str> {
     }
 }
 
-async fn client(kubeconfig: &[u8]) -> Result<Client> {
-    let kubeconfig = Kubeconfig::from_yaml(std::str::from_utf8(kubeconfig)?)?;
-    if let Some(field) = unsafe_field(&kubeconfig) {
-        return Err(anyhow!(
-            "{field} is not allowed: give tokens and certificates as data"
-        ));
-    }
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // The next question is the retry.
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
-}
-
-/// Returns a field by which the author of the Secret would run programs in this process or read its
-/// files, or by which anyone on the path could take the token. Kueue refuses these too.
-fn unsafe_field(kubeconfig: &Kubeconfig) -> Option<&'static str> {
-    let users = kubeconfig.auth_infos.iter();
-    let of_user = users.filter_map(|of| of.auth_info.as_ref()).find_map(|of| {
-        [
-            (of.exec.is_some(), "exec"),
-            (of.auth_provider.is_some(), "auth-provider"),
-            (of.token_file.is_some(), "tokenFile"),
-            (of.client_certificate.is_some(), "client-certificate"),
-            (of.client_key.is_some(), "client-key"),
-            (of.username.is_some() || of.password.is_some(), "username"),
-        ]
-        .into_iter()
-        .find_map(|(is_set, field)| is_set.then_some(field))
-    });
-    let clusters = kubeconfig.clusters.iter();
-    let of_cluster = clusters
-        .filter_map(|of| of.cluster.as_ref())
-        .find_map(|of| {
-            let is_insecure = of.insecure_skip_tls_verify == Some(true);
-            let insecure = is_insecure.then_some("insecure-skip-tls-verify");
-            let has_file = of.certificate_authority.is_some();
-            insecure.or(has_file.then_some("certificate-authority"))
-        });
-    of_user.or(of_cluster)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn kubeconfigs_run_no_programs_and_read_no_files() {
-        let field = |user: Value, cluster: Value| {
-            let config = json!({"users": [{"name": "u", "user": user}],
-                                "clusters": [{"name": "c", "cluster": cluster}]});
-            unsafe_field(&Kubeconfig::from_yaml(&config.to_string()).unwrap())
-        };
-        let data = json!({"server": "https://east:6443", "certificate-authority-data": "YQ=="});
-        let token = json!({"token": "t", "client-certificate-data": "YQ=="});
-        assert_eq!(field(token.clone(), data.clone()), None);
-        let exec = json!({"exec": {"command": "sh", "apiVersion": "v1"}});
-        assert_eq!(field(exec, data.clone()), Some("exec"));
-        assert_eq!(
-            field(json!({"tokenFile": "/t"}), data.clone()),
-            Some("tokenFile")
-        );
-        assert_eq!(field(json!({"client-key": "/k"}), data), Some("client-key"));
-        let file = json!({"server": "https://east:6443", "certificate-authority": "/ca"});
-        assert_eq!(field(token.clone(), file), Some("certificate-authority"));
-        let insecure = json!({"server": "https://east", "insecure-skip-tls-verify": true});
-        assert_eq!(field(token, insecure), Some("insecure-skip-tls-verify"));
-    }
 
     #[test]
     fn refusals_have_codes() {

@@ -33,6 +33,8 @@ pub mod history;
 #[cfg(feature = "cluster")]
 pub mod input_files;
 #[cfg(feature = "cluster")]
+pub mod kubeconfig;
+#[cfg(feature = "cluster")]
 pub mod lease;
 #[cfg(feature = "cluster")]
 pub mod manifest_files;
