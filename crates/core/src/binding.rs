@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use crate::{
     group::GroupName,
     index::{Member, OfferEntry},
-    model::Target,
     reference::Reference,
+    selector::Selector,
 };
 
 /// The label of a binding that names its offer.
@@ -76,7 +76,9 @@ pub fn desired_bindings(entry: &OfferEntry, most: usize) -> BindingTargets {
 #[derive(Clone)]
 struct Role<'a> {
     name: &'a Arc<str>,
-    target: &'a Target,
+    /// The cluster (empty for this one), the API version and the kind of the objects.
+    kind: (&'a str, &'a str, &'static str),
+    selector: &'a Selector,
     members: Vec<(&'a str, &'a Member)>,
     /// The position of the previous role with the same kind and selector.
     same_as: Option<usize>,
@@ -84,19 +86,26 @@ struct Role<'a> {
 
 /// Returns the targets of an offer, sorted by name.
 fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
-    let mut targets: Vec<_> = entry.offer.targets.iter().zip(&entry.members).collect();
-    targets.sort_unstable_by_key(|(target, _)| &target.name);
-    let mut roles: Vec<Role<'_>> = Vec::with_capacity(targets.len());
-    for (target, members) in targets {
+    let local = entry.offer.targets.iter().map(|target| {
+        let (api_version, kind) = target.selected_kind();
+        (("", api_version, kind), &target.selector)
+    });
+    let remote = entry.offer.remote_targets.iter();
+    let remote = remote.map(|target| ((&*target.cluster, "v1", "Pod"), &target.selector));
+    let targets = entry.all_members().zip(local.chain(remote));
+    let roles = targets.map(|((name, members), (kind, selector))| {
         let mut members: Vec<_> = members.iter().filter(|(_, m)| is_countable(m)).collect();
         members.sort_unstable_by_key(|(name, _)| *name);
-        roles.push(Role {
-            name: &target.name,
-            target,
+        Role {
+            name,
+            kind,
+            selector,
             members,
             same_as: None,
-        });
-    }
+        }
+    });
+    let mut roles: Vec<Role<'_>> = roles.collect();
+    roles.sort_unstable_by_key(|role| role.name);
     relate_equal_targets(&mut roles);
     roles
 }
@@ -104,11 +113,8 @@ fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
 fn relate_equal_targets(roles: &mut [Role<'_>]) {
     for i in 0..roles.len() {
         let (before, rest) = roles.split_at_mut(i);
-        let target = rest[0].target;
-        let same = |role: &Role<'_>| {
-            role.target.selected_kind() == target.selected_kind()
-                && role.target.selector == target.selector
-        };
+        let (kind, selector) = (rest[0].kind, rest[0].selector);
+        let same = |role: &Role<'_>| role.kind == kind && role.selector == selector;
         rest[0].same_as = before.iter().rposition(same);
     }
 }
@@ -157,8 +163,8 @@ fn parts(entry: &OfferEntry) -> Vec<Vec<Role<'_>>> {
 /// Returns whether a tuple may consist of one object alone: there are several targets, all of one
 /// kind.
 fn of_one_kind(roles: &[Role<'_>]) -> bool {
-    let kind = roles.first().map(|r| r.target.selected_kind());
-    roles.len() > 1 && roles.iter().all(|r| Some(r.target.selected_kind()) == kind)
+    let kind = roles.first().map(|r| r.kind);
+    roles.len() > 1 && roles.iter().all(|r| Some(r.kind) == kind)
 }
 
 /// Returns the number of tuples that consist of one object alone.
@@ -265,7 +271,7 @@ mod tests {
     use crate::{
         index::{Index, Object},
         model::{GroupRule, Offer, Pod, Target, TargetKind},
-        selector::Selector,
+        remote::{RemotePod, RemotePods, RemoteState, RemoteTarget, Scope},
     };
 
     fn pod(name: &str, app: &str) -> Pod {
@@ -278,33 +284,60 @@ mod tests {
     }
 
     fn entry(targets: &[(&str, &str)], pods: Vec<Pod>) -> OfferEntry {
-        entry_of(targets, |app| ("app".into(), app.to_owned()), pods)
+        let label = |app: &str| ("app".to_owned(), app.to_owned());
+        entry_of([targets, &[]], label, [pods, Vec::new()])
     }
 
+    /// The targets and pods of this cluster, and those of the cluster east.
     fn entry_of(
-        targets: &[(&str, &str)],
+        [targets, remote_targets]: [&[(&str, &str)]; 2],
         label: impl Fn(&str) -> (String, String),
-        pods: Vec<Pod>,
+        [pods, remote_pods]: [Vec<Pod>; 2],
     ) -> OfferEntry {
         let mut index = Index::default();
+        let selector = |app: &str| Selector {
+            match_labels: vec![label(app)],
+            ..Selector::default()
+        };
         let target = |(name, app): &(&str, &str)| Target {
             name: (*name).into(),
             kind: TargetKind::Pod,
             api_version: String::new(),
-            selector: Selector {
-                match_labels: vec![label(app)],
-                ..Selector::default()
-            },
+            selector: selector(app),
+        };
+        let remote_target = |(name, app): &(&str, &str)| RemoteTarget {
+            name: (*name).into(),
+            cluster: "east".into(),
+            selector: selector(app),
         };
         index.apply(Object::Offer(Offer {
             namespace: "default".into(),
             name: "gold-offer".into(),
             targets: targets.iter().map(target).collect(),
+            remote_targets: remote_targets.iter().map(remote_target).collect(),
             ..Offer::default()
         }));
         for pod in pods {
             index.apply(Object::Pod(pod));
         }
+        let remote_pods = remote_pods.into_iter().map(|pod| {
+            let remote = RemotePod {
+                cluster: "east".into(),
+                namespace: pod.namespace,
+                name: Arc::clone(&pod.name),
+                labels: pod.labels,
+                ..RemotePod::default()
+            };
+            (pod.name, Arc::new(remote))
+        });
+        index.apply(Object::RemotePods(RemotePods {
+            scope: Scope {
+                cluster: "east".into(),
+                namespace: "default".into(),
+            },
+            state: RemoteState::Current,
+            pods: remote_pods.collect(),
+        }));
         index
             .snapshot()
             .offer("default", "gold-offer")
@@ -394,6 +427,42 @@ mod tests {
     }
 
     #[test]
+    fn pods_of_two_clusters_are_different_objects() {
+        let label = |app: &str| ("app".to_owned(), app.to_owned());
+        let both = [vec![pod("db-0", "a")], vec![pod("db-0", "a")]];
+        let e = entry_of([&[("here", "a")], &[("there", "a")]], label, both);
+        assert_eq!(binding_count(&e), 1);
+        let called = desired_bindings(&e, 10);
+        let (name, tuple) = called.first_key_value().unwrap();
+        assert_eq!(tuple["here"].to_string(), "default:v1:Pod:db-0");
+        assert_eq!(tuple["there"].to_string(), "east:default:v1:Pod:db-0");
+        let mut hash: u32 = 0x811c_9dc5;
+        for byte in ":default:v1:Pod:db-0east:default:v1:Pod:db-0".bytes() {
+            hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+        let encoded: String = hash.to_string().bytes().map(safe).collect();
+        assert_eq!(*name, format!("gold-offer-{encoded}"));
+    }
+
+    #[test]
+    fn targets_of_one_other_cluster_have_no_order_and_no_self_pairs() {
+        let label = |app: &str| ("app".to_owned(), app.to_owned());
+        let there = ["p0", "p1", "p2"].map(|name| pod(name, "a")).to_vec();
+        let targets = [("x", "a"), ("y", "a")];
+        let e = entry_of([&[], &targets], label, [Vec::new(), there.clone()]);
+        assert_eq!(binding_count(&e), 3);
+        assert_eq!(desired_bindings(&e, 10).len(), 3);
+        let e = entry_of(
+            [&[("here", "a")], &targets],
+            label,
+            [vec![pod("p0", "a")], there],
+        );
+        // Beside a pod of this cluster one pod may have both roles, as beside an endpoint.
+        assert_eq!(binding_count(&e), 6);
+        assert_eq!(desired_bindings(&e, 10).len(), 6);
+    }
+
+    #[test]
     fn desired_bindings_survive_name_collisions() {
         // Both hash alike.
         let pods = vec![pod("p579599", "a"), pod("p762382", "a")];
@@ -422,35 +491,46 @@ mod tests {
             prop_assert!(called.keys().all(|n| more.contains_key(n)));
         }
 
-        /// Targets of one selector, others beside them, and pods that several select.
+        /// Targets of one selector, others beside them, and pods that several select, in two
+        /// clusters whose pods have the same names.
         #[test]
         fn desired_bindings_makes_permutations_once(
-            targets in proptest::collection::vec(0usize..3, 1..5),
-            pods in proptest::collection::vec(1usize..8, 0..5),
+            targets in proptest::collection::vec((0usize..2, 0usize..3), 1..5),
+            pods in proptest::collection::vec([0usize..8, 0usize..8], 0..5),
         ) {
             let apps = ["a", "b", "c"];
             let names: Vec<String> = (0..targets.len()).map(|i| format!("t{i}")).collect();
-            let selected: Vec<(&str, &str)> = names.iter().zip(&targets).map(|(n, t)| (&**n, apps[*t])).collect();
-            let in_app = |pod: usize, app: usize| pod & (1 << app) != 0;
-            let all = pods.iter().enumerate().map(|(i, bits)| {
-                let labels = (0..3).filter(|app| in_app(*bits, *app)).map(|app| (apps[app], "yes"));
-                Pod { labels: labels.collect(), ..pod(&format!("p{i}"), "") }
+            let selected = [0, 1].map(|cluster| {
+                let here = names.iter().zip(&targets).filter(|(_, t)| t.0 == cluster);
+                here.map(|(n, t)| (&**n, apps[t.1])).collect::<Vec<_>>()
             });
-            let e = labelled_entry(&selected, all.collect());
+            let in_app = |pod: [usize; 2], (cluster, app): (usize, usize)| pod[cluster] & (1 << app) != 0;
+            let all = [0, 1].map(|cluster| {
+                let all = pods.iter().enumerate().map(|(i, bits)| {
+                    let labels = (0..3).filter(|app| in_app(*bits, (cluster, *app)));
+                    let labels = labels.map(|app| (apps[app], "yes")).collect();
+                    Pod { labels, ..pod(&format!("p{i}"), "") }
+                });
+                all.collect()
+            });
+            // The pods of each app have its label.
+            let label = |app: &str| (app.to_owned(), "yes".to_owned());
+            let e = entry_of([&selected[0], &selected[1]], label, all);
             // The long way: every tuple, in which the objects of each selector are sorted.
             let mut expected = BTreeSet::new();
             for mut n in 0..pods.len().pow(targets.len() as u32) {
                 let tuple: Vec<usize> = targets.iter().map(|_| (n % pods.len(), n /= pods.len()).0).collect();
                 let fits = tuple.iter().zip(&targets).all(|(p, t)| in_app(pods[*p], *t));
-                let alone = tuple.len() > 1 && tuple.iter().all(|p| *p == tuple[0]);
+                let one = |i: usize| (targets[i].0, tuple[i]);
+                let alone = tuple.len() > 1 && (1..tuple.len()).all(|i| one(i) == one(0));
                 if !fits || alone {
                     continue;
                 }
-                let sorted: BTreeSet<_> = (0..3).map(|app| {
-                    let of = tuple.iter().zip(&targets).filter(|(_, t)| **t == app);
+                let sorted: BTreeSet<_> = targets.iter().map(|target| {
+                    let of = tuple.iter().zip(&targets).filter(|(_, t)| *t == target);
                     let mut of: Vec<usize> = of.map(|(p, _)| *p).collect();
                     of.sort_unstable();
-                    (app, of)
+                    (*target, of)
                 }).collect();
                 expected.insert(sorted);
             }
@@ -458,20 +538,19 @@ mod tests {
             let called = desired_bindings(&e, 10_000);
             prop_assert_eq!(called.len(), expected.len());
             let tuples: BTreeSet<_> = called.values().map(|tuple| {
-                (0..3).map(|app| {
-                    let of = tuple.values().zip(&targets).filter(|(_, t)| **t == app);
+                targets.iter().map(|target| {
+                    let of = tuple.values().zip(&targets).filter(|(_, t)| *t == target);
                     let mut of: Vec<usize> = of.map(|(r, _)| r.name[1..].parse().unwrap()).collect();
                     of.sort_unstable();
-                    (app, of)
+                    (*target, of)
                 }).collect()
             }).collect();
             prop_assert_eq!(tuples, expected);
+            let clusters = called.values().flat_map(|tuple| tuple.values().zip(&targets));
+            for (reference, (cluster, _)) in clusters {
+                prop_assert_eq!(&*reference.cluster, ["", "east"][*cluster]);
+            }
         }
-    }
-
-    /// The pods of each app have its label.
-    fn labelled_entry(targets: &[(&str, &str)], pods: Vec<Pod>) -> OfferEntry {
-        entry_of(targets, |app| (app.into(), "yes".to_owned()), pods)
     }
 
     #[test]

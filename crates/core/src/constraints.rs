@@ -9,6 +9,7 @@ use crate::{
     index::{Member, Snapshot},
     model::{GroupRule, Offer, Pod, Rule, Target, TargetKind},
     reference::Reference,
+    remote::Fault,
     selector::Labels,
 };
 
@@ -50,6 +51,9 @@ pub struct PodConstraints {
     pub missing_policies: Vec<Arc<str>>,
     /// The objects that the offer's other targets select, sorted by role and reference.
     pub peers: Vec<Peer>,
+    /// The other cluster whose pods cannot be used, and the reason: no rule of the offer has an
+    /// answer then.
+    pub unavailable: Option<(Arc<str>, Fault)>,
 }
 
 /// An object that another target of the offer selects.
@@ -59,7 +63,8 @@ pub struct Peer {
     pub role: Arc<str>,
     /// The object's reference.
     pub reference: Reference,
-    /// The node of a pod or the place of an endpoint; `None` for other kinds.
+    /// The node of a pod, or the place of an endpoint or of another cluster's pod; `None` for other
+    /// kinds.
     pub node: Option<Arc<str>>,
 }
 
@@ -143,15 +148,17 @@ pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstra
             continue;
         }
         let (rules, missing_policies) = offer_rules(snapshot, &entry.offer);
+        let unavailable = snapshot.remote_fault(&entry.offer);
         let mut peers = Vec::new();
-        for (i, (target, members)) in entry.offer.targets.iter().zip(&entry.members).enumerate() {
+        // The positions of remote targets follow those of targets, and no pod has their roles.
+        for (i, (name, members)) in entry.all_members().enumerate() {
             // A pod in two roles has peers in both.
             if roles.iter().all(|role| *role == i) {
                 continue;
             }
             let related = TargetPeers::new(&entry.offer, pod, i);
             for member in members.values().filter(|member| related.has(member)) {
-                push_peers(snapshot, &target.name, member, pod, &mut peers);
+                push_peers(snapshot, name, member, pod, &mut peers);
             }
         }
         peers.sort_unstable();
@@ -160,6 +167,7 @@ pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstra
             rules,
             missing_policies,
             peers,
+            unavailable: unavailable.map(|(cluster, fault)| (Arc::clone(cluster), fault)),
         });
     }
     all
@@ -238,7 +246,7 @@ pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<st
 }
 
 /// Appends the peer that a member is to a pod: one for each place of an endpoint, and none of a pod
-/// without a node.
+/// without a node or place.
 fn push_peers(
     snapshot: &Snapshot,
     role: &Arc<str>,
@@ -260,5 +268,172 @@ fn push_peers(
             peers.extend(places.map(|place| peer(Some(place))));
         }
         Member::Object(_) => peers.push(peer(None)),
+        Member::Remote(pod) => peers.extend(pod.place.clone().map(|place| peer(Some(place)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{
+        index::{Index, Object},
+        remote::{RemotePod, RemotePods, RemoteState, RemoteTarget, Scope},
+        selector::Selector,
+    };
+
+    fn labels(app: &str) -> Labels {
+        [("app", app)].into_iter().collect()
+    }
+
+    fn selector(app: &str) -> Selector {
+        Selector {
+            match_labels: vec![("app".into(), app.to_owned())],
+            ..Selector::default()
+        }
+    }
+
+    fn identity(name: &str, app: &str) -> PodIdentity {
+        PodIdentity {
+            namespace: "shop".into(),
+            name: name.into(),
+            labels: labels(app),
+            ..PodIdentity::default()
+        }
+    }
+
+    fn local(name: &str, app: &str, node: &str) -> Object {
+        Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            labels: labels(app),
+            node: Some(node.into()),
+            ..Pod::default()
+        })
+    }
+
+    /// Pods with the label of databases, by name and place.
+    fn east(state: RemoteState, pods: &[(&str, Option<&str>)]) -> Object {
+        let scope = Scope {
+            cluster: "east".into(),
+            namespace: "shop".into(),
+        };
+        let pods = pods.iter().map(|(name, place)| {
+            let pod = RemotePod {
+                cluster: "east".into(),
+                namespace: "shop".into(),
+                name: (*name).into(),
+                labels: labels("db"),
+                place: place.map(Into::into),
+                ..RemotePod::default()
+            };
+            (Arc::clone(&pod.name), Arc::new(pod))
+        });
+        let pods = pods.collect();
+        Object::RemotePods(RemotePods { scope, state, pods })
+    }
+
+    /// The offer `near` of the local pods `web` and the databases of east.
+    fn index(peers: Option<usize>) -> Index {
+        let target = |name: &str| Target {
+            name: name.into(),
+            kind: TargetKind::Pod,
+            api_version: String::new(),
+            selector: selector("web"),
+        };
+        let mut index = Index::default();
+        index.apply(Object::Offer(Offer {
+            namespace: "shop".into(),
+            name: "near".into(),
+            targets: vec![target("web"), target("others")],
+            remote_targets: vec![RemoteTarget {
+                name: "db".into(),
+                cluster: "east".into(),
+                selector: selector("db"),
+            }],
+            group: peers.map(|_| GroupRule {
+                peers,
+                ..GroupRule::default()
+            }),
+            ..Offer::default()
+        }));
+        index
+    }
+
+    fn peers(index: &Index) -> Vec<String> {
+        let all = pod_constraints(&index.snapshot(), &identity("web-0", "web"));
+        let text = |peer: &Peer| {
+            let place = peer.node.as_deref().unwrap_or("-");
+            format!("{} {} {place}", peer.role, peer.reference)
+        };
+        all[0].peers.iter().map(text).collect()
+    }
+
+    #[test]
+    fn pods_of_another_cluster_with_a_place_are_peers() {
+        for group in [None, Some(1)] {
+            let mut index = index(group);
+            let pods = [("db-0", Some("10.0.0.1:10250")), ("db-1", None)];
+            index.apply(east(RemoteState::Current, &pods));
+            let db = "db east:shop:v1:Pod:db-0 10.0.0.1:10250";
+            assert_eq!(peers(&index), [db]);
+            // It has the name of the pod to place.
+            index.apply(east(RemoteState::Current, &[("web-0", Some("h:1"))]));
+            assert_eq!(peers(&index), ["db east:shop:v1:Pod:web-0 h:1"]);
+        }
+    }
+
+    #[test]
+    fn remote_target_selects_no_pod_of_this_cluster() {
+        let mut index = index(None);
+        index.apply(east(RemoteState::Current, &[]));
+        index.apply(local("db-0", "db", "n1"));
+        let snapshot = index.snapshot();
+        let db = identity("db-0", "db");
+        assert!(!is_governed(&snapshot, &db));
+        assert!(pod_constraints(&snapshot, &db).is_empty());
+        assert_eq!(roles(&snapshot, &db).count(), 0);
+        assert!(peers(&index).is_empty());
+        let web = identity("web-0", "web");
+        let constraints = &pod_constraints(&snapshot, &web)[0];
+        let pod = snapshot.pod("shop", "db-0").unwrap();
+        assert!(!constraints.admits_peer(&web, pod));
+    }
+
+    #[test]
+    fn unavailable_cluster_concerns_its_offers_only() {
+        let mut index = index(None);
+        index.apply(Object::Offer(Offer {
+            namespace: "shop".into(),
+            name: "other".into(),
+            targets: vec![Target {
+                name: "web".into(),
+                kind: TargetKind::Pod,
+                api_version: String::new(),
+                selector: selector("web"),
+            }],
+            ..Offer::default()
+        }));
+        let unavailable = |index: &Index| -> BTreeMap<String, Option<(Arc<str>, Fault)>> {
+            let all = pod_constraints(&index.snapshot(), &identity("web-0", "web"));
+            all.into_iter()
+                .map(|of| (of.offer.name.to_string(), of.unavailable))
+                .collect()
+        };
+        let is = |index: &Index, fault: Option<Fault>| {
+            let near = fault.map(|fault| ("east".into(), fault));
+            let expected = [("near".to_owned(), near), ("other".to_owned(), None)];
+            assert_eq!(unavailable(index), BTreeMap::from(expected));
+        };
+        is(&index, Some(Fault::Off));
+        index.apply(east(RemoteState::Unavailable(Fault::Connecting), &[]));
+        is(&index, Some(Fault::Connecting));
+        index.apply(east(RemoteState::Current, &[]));
+        is(&index, None);
+        index.apply(east(RemoteState::LastKnown(Fault::Unreachable), &[]));
+        is(&index, None);
+        index.apply(east(RemoteState::Unavailable(Fault::Unreachable), &[]));
+        is(&index, Some(Fault::Unreachable));
     }
 }

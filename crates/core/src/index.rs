@@ -8,6 +8,7 @@ pub mod node_indexes;
 mod object;
 mod offers;
 mod pod_bytes;
+mod remote;
 mod snapshot;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -83,6 +84,7 @@ impl Index {
                 self.current.storage = Some(new.into());
                 true
             }
+            Object::RemotePods(new) => self.put_remote(&key, Some(Arc::new(new))),
         }
     }
 
@@ -107,6 +109,7 @@ impl Index {
             Kind::DeviceClass => put(&mut self.current.device_classes, key, None).is_some(),
             Kind::PodVolumes => put(&mut self.current.pod_volumes, key, None).is_some(),
             Kind::Storage => self.current.storage.take().is_some(),
+            Kind::RemotePods => self.put_remote(key, None),
         }
     }
 
@@ -162,6 +165,7 @@ impl Index {
             Kind::DeviceClass => of(&self.current.device_classes),
             Kind::PodVolumes => of(&self.current.pod_volumes),
             Kind::Storage => Box::new(self.current.storage.iter().map(|_| "".into())),
+            Kind::RemotePods => of(&self.current.remote_pods),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))
@@ -247,7 +251,7 @@ impl Index {
         if let Some(offers) = self.current.offers.get_mut(&either.namespace) {
             let offers = Arc::make_mut(offers);
             for at in touched {
-                let OfferEntry { offer, members } = offers.entry_mut(at);
+                let OfferEntry { offer, members, .. } = offers.entry_mut(at);
                 for (target, members) in offer.targets.iter().zip(members) {
                     match &new {
                         Some(pod) if selects_pod(target, pod) => {
@@ -357,7 +361,7 @@ impl Index {
                 if !offers.list()[at].offer.targets.iter().any(&which) {
                     continue;
                 }
-                let OfferEntry { offer, members } = offers.entry_mut(at);
+                let OfferEntry { offer, members, .. } = offers.entry_mut(at);
                 for (target, members) in offer.targets.iter().zip(members) {
                     if which(target) {
                         *members = members_of(target, namespace, &before, members);
@@ -378,8 +382,13 @@ impl Index {
             .targets
             .iter()
             .map(|target| members_of(target, &namespace, &self.current, &none));
+        let remote = new
+            .remote_targets
+            .iter()
+            .map(|target| self.current.remote_members(target, &namespace));
         let entry = OfferEntry {
             members: members.collect(),
+            remote: remote.collect(),
             offer: Arc::new(new),
         };
         if self.current.offers.get(&namespace).is_none() {

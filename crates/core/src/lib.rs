@@ -32,6 +32,7 @@ pub mod planning;
 pub mod pod_affinity;
 pub mod pod_rules;
 pub mod providers;
+pub mod remote;
 mod rule_answer;
 pub mod selector;
 pub mod topology_spread;

@@ -9,6 +9,7 @@ use tautline_types::ContainerKind;
 
 use crate::{
     pod_rules::PodRules,
+    remote::RemoteTarget,
     selector::{Expression, Labels, PodTerm, Selector},
 };
 
@@ -394,8 +395,10 @@ pub struct Offer {
     pub created_unix: i64,
     /// True if the offer has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
-    /// The targets, which select the objects that the offer constrains.
+    /// The targets of this cluster, which select the objects that the offer constrains.
     pub targets: Vec<Target>,
+    /// The targets of other clusters.
+    pub remote_targets: Vec<RemoteTarget>,
     /// The names of the offer's policies, in the same namespace.
     pub policies: Vec<Arc<str>>,
     /// The time between two evaluations of a binding.

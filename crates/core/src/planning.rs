@@ -41,6 +41,9 @@ pub mod code {
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
     /// The offer names a policy that does not exist.
     pub const POLICY_MISSING: &str = "PolicyMissing";
+    /// The provider was not called, as the pods of another cluster that the offer names are not
+    /// known.
+    pub const CLUSTER_UNAVAILABLE: &str = "ClusterUnavailable";
 }
 
 /// The decision on one node.

@@ -259,6 +259,13 @@ impl ProviderClient {
                 ..unavailable(code::NOT_ALLOWED, error)
             };
         }
+        if let Some((cluster, fault)) = &constraints.unavailable {
+            return RuleRecord {
+                provider: Some(provider),
+                counts_pods: service.allocator,
+                ..unavailable(code::CLUSTER_UNAVAILABLE, fault.text(cluster))
+            };
+        }
         let mut deadline = self.config().deadline;
         if question.scheduler_waits {
             deadline = self.longest_call(service, deadline);

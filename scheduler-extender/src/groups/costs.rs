@@ -110,7 +110,9 @@ impl Costs<'_> {
             mate.name = format!("{}-mate", mate.name).into();
         }
         let identity = PodIdentity::from(&*of.pod);
-        let related = of.constraints.iter().filter_map(|of| {
+        // The costs without the other members decide on an offer whose rules have no answer.
+        let answered = of.constraints.iter().filter(|of| of.unavailable.is_none());
+        let related = answered.filter_map(|of| {
             let peers = of.peers_on(&identity, &mate, node);
             let mut rules = of.rules.clone();
             rules.retain(|rule| !self.counts_pods(&of.offer.namespace, &rule.name));
@@ -119,6 +121,7 @@ impl Costs<'_> {
                 rules,
                 missing_policies: Vec::new(),
                 offer: Arc::clone(&of.offer),
+                unavailable: None,
             };
             let relates = !constraints.peers.is_empty() && !constraints.rules.is_empty();
             relates.then_some(constraints)

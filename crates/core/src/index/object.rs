@@ -5,6 +5,7 @@ use crate::{
         DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, WatchedObject,
         key,
     },
+    remote::RemotePods,
     volumes::{PodVolumes, Storage},
 };
 
@@ -33,6 +34,8 @@ pub enum Object {
     PodVolumes(PodVolumes),
     /// All storage objects; they replace earlier ones.
     Storage(Box<Storage>),
+    /// The pods of one namespace of another cluster.
+    RemotePods(RemotePods),
 }
 
 /// The kinds of [`Object`].
@@ -60,11 +63,13 @@ pub enum Kind {
     PodVolumes,
     /// All storage objects, which no watch reads.
     Storage,
+    /// The pods of other clusters.
+    RemotePods,
 }
 
 impl Kind {
     /// The number of kinds.
-    pub const COUNT: usize = Self::Storage as usize + 1;
+    pub const COUNT: usize = Self::RemotePods as usize + 1;
 }
 
 impl Object {
@@ -82,11 +87,13 @@ impl Object {
             Self::DeviceClass(_) => Kind::DeviceClass,
             Self::PodVolumes(_) => Kind::PodVolumes,
             Self::Storage(_) => Kind::Storage,
+            Self::RemotePods(_) => Kind::RemotePods,
         }
     }
 
     /// Returns the key for [`Index::delete`](super::Index::delete): `namespace/name`, after `apiVersion:Kind:` for a
-    /// dynamic object, or the name alone of a node, a namespace or a DeviceClass.
+    /// dynamic object, the name alone of a node, a namespace or a DeviceClass, or
+    /// `cluster/namespace` of the pods of another cluster.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -100,6 +107,7 @@ impl Object {
             Self::DeviceClass(o) => o.name.to_string(),
             Self::PodVolumes(o) => key(&o.namespace, &o.name),
             Self::Storage(_) => String::new(),
+            Self::RemotePods(o) => o.scope.key(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     cow_map::CowMap,
     model::{Offer, Pod, TargetKind, WatchedObject},
     reference::Reference,
+    remote::RemotePod,
     selector::{Labels, Selector},
 };
 
@@ -19,17 +20,23 @@ pub struct OfferEntry {
     pub offer: Arc<Offer>,
     /// The selected objects by name, for each target in the offer's order.
     pub members: Vec<CowMap<Member>>,
+    /// The selected pods of other clusters by name, for each remote target in the offer's order.
+    pub remote: Vec<CowMap<Member>>,
 }
 
 impl OfferEntry {
+    /// Returns the names of all targets with the selected objects: the targets of this cluster,
+    /// then those of other clusters.
+    pub fn all_members(&self) -> impl Iterator<Item = (&Arc<str>, &CowMap<Member>)> {
+        let local = self.offer.targets.iter().map(|t| &t.name);
+        let remote = self.offer.remote_targets.iter().map(|t| &t.name);
+        local.zip(&self.members).chain(remote.zip(&self.remote))
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
+        let mut members = self.all_members().zip(other.all_members());
         Arc::ptr_eq(&self.offer, &other.offer)
-            && self.members.len() == other.members.len()
-            && self
-                .members
-                .iter()
-                .zip(&other.members)
-                .all(|(a, b)| a.diff(b).next().is_none())
+            && members.all(|((_, a), (_, b))| a.diff(b).next().is_none())
     }
 }
 
@@ -42,6 +49,8 @@ pub enum Member {
     Endpoint(Arc<str>),
     /// An object of another kind.
     Object(Arc<WatchedObject>),
+    /// A pod of another cluster.
+    Remote(Arc<RemotePod>),
 }
 
 impl Member {
@@ -63,6 +72,7 @@ impl Member {
                 name: o.name.to_string(),
                 ..Reference::default()
             },
+            Self::Remote(pod) => pod.reference(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     },
     names::GATE_RESOURCE,
     reference::Reference,
+    remote::RemotePods,
     selector::Labels,
     volumes::{PodVolumes, Storage},
 };
@@ -76,6 +77,7 @@ pub struct Snapshot {
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
     pub(super) dynamic_objects: CowMap<Arc<WatchedObject>>,
     pub(super) in_flight: CowMap<Arc<InFlight>>,
+    pub(super) remote_pods: CowMap<Arc<RemotePods>>,
 }
 
 impl Snapshot {

@@ -6,10 +6,11 @@ use super::*;
 use crate::{
     constraints::{PodIdentity, pod_constraints},
     model::{ServicePort, Target},
+    remote::{Fault, RemotePod, RemotePods, RemoteState, RemoteTarget, Scope},
     selector::{Expression, Labels, Selector},
 };
 
-fn pod(name: &str, app: &str, node: Option<&str>) -> Object {
+pub(super) fn pod(name: &str, app: &str, node: Option<&str>) -> Object {
     Object::Pod(Pod {
         namespace: "ns".into(),
         name: name.into(),
@@ -33,24 +34,61 @@ fn selector(app: &str) -> Selector {
     }
 }
 
-fn offer(name: &str, apps: &[&str]) -> Object {
+/// Each target is an application, or `APP@CLUSTER` for one of another cluster.
+pub(super) fn offer(name: &str, targets: &[&str]) -> Object {
+    let (remote, local): (Vec<&str>, Vec<&str>) = targets.iter().partition(|t| t.contains('@'));
     let target = |app: &&str| Target {
         name: (*app).into(),
         kind: TargetKind::Pod,
         api_version: "v1".into(),
         selector: selector(app),
     };
+    let remote = remote.into_iter().map(|name| {
+        let (app, cluster) = name.split_once('@').unwrap();
+        RemoteTarget {
+            name: name.into(),
+            cluster: cluster.into(),
+            selector: selector(app),
+        }
+    });
     Object::Offer(Offer {
         namespace: "ns".into(),
         name: name.into(),
         uid: "".into(),
         created_unix: 0,
-        targets: apps.iter().map(target).collect(),
+        targets: local.iter().map(target).collect(),
+        remote_targets: remote.collect(),
         policies: vec![],
         period: Duration::ZERO,
         grace: Duration::ZERO,
         provider_unavailable: None,
         ..Offer::default()
+    })
+}
+
+/// The pods of a namespace of another cluster, by name and application.
+pub(super) fn remote_pods(
+    (cluster, namespace): (&str, &str),
+    state: RemoteState,
+    pods: &[(&str, &str)],
+) -> Object {
+    let pods = pods.iter().map(|(name, app)| {
+        let pod = RemotePod {
+            cluster: cluster.into(),
+            namespace: namespace.into(),
+            name: (*name).into(),
+            labels: [("app", app)].into_iter().collect(),
+            ..RemotePod::default()
+        };
+        (Arc::clone(&pod.name), Arc::new(pod))
+    });
+    Object::RemotePods(RemotePods {
+        scope: Scope {
+            cluster: cluster.into(),
+            namespace: namespace.into(),
+        },
+        state,
+        pods: pods.collect(),
     })
 }
 
@@ -83,10 +121,9 @@ fn describe(index: &Index) -> Vec<String> {
         assert_eq!(found, all, "{app}");
     }
     for entry in s.offers_in("ns") {
-        for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
-            let mut names: Vec<&str> = members.iter().map(|(n, _)| n).collect();
-            names.sort_unstable();
-            lines.push(format!("{} {}: {names:?}", entry.offer.name, target.name));
+        for (target, members) in entry.all_members() {
+            let members: BTreeMap<&str, &Member> = members.iter().collect();
+            lines.push(format!("{} {target}: {members:?}", entry.offer.name));
         }
     }
     lines.sort();
@@ -127,9 +164,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let offers = prop::sample::select(vec!["n", "o"]);
     let app = prop::sample::select(vec!["web", "db"]);
     let node = prop::sample::select(vec![None, Some("a"), Some("b")]);
+    let scope = prop::sample::select(vec![("east", "ns"), ("east", "other"), ("west", "ns")]);
+    let pods = prop::collection::vec((name.clone(), app.clone()), 0..3);
     let op = prop_oneof![
         (name.clone(), app, node).prop_map(|(n, a, on)| Op::Apply(pod(n, a, on))),
         name.prop_map(|n| Op::Delete(Kind::Pod, format!("ns/{n}"))),
+        (scope.clone(), pods).prop_map(|(scope, pods)| {
+            Op::Apply(remote_pods(scope, RemoteState::Current, &pods))
+        }),
+        scope.prop_map(|(c, ns)| Op::Delete(Kind::RemotePods, format!("{c}/{ns}"))),
         (
             offers.clone(),
             prop::sample::select(vec![
@@ -137,7 +180,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
                 &["web", "db"],
                 &["db"],
                 &["*", "web"],
-                &["*"]
+                &["*"],
+                &["web", "web@east"],
+                &["web@east", "db", "*@west", "db@east"],
             ])
         )
             .prop_map(|(name, apps)| Op::Apply(offer(name, apps))),
@@ -172,17 +217,17 @@ proptest! {
     }
 }
 
-type Seen = (Vec<Target>, Vec<BTreeMap<String, String>>);
+type Seen = (Offer, Vec<BTreeMap<String, String>>);
 
 proptest! {
     #[test]
-    fn changed_offers_gives_differing_offers(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
+    fn changed_offers_gives_differing_offers(steps in proptest::collection::vec((0usize..9, "[a-c]", 0usize..3), 1..30)) {
         let mut index = Index::default();
         let members_by_offer = |s: &Snapshot| -> BTreeMap<String, Seen> {
             s.offers()
                 .map(|e| {
                     let members = |m: &CowMap<Member>| m.iter().map(|(n, m)| (n.to_owned(), format!("{m:?}"))).collect();
-                    (e.offer.name.to_string(), (e.offer.targets.clone(), e.members.iter().map(members).collect()))
+                    (e.offer.name.to_string(), ((*e.offer).clone(), e.all_members().map(|(_, m)| members(m)).collect()))
                 })
                 .collect()
         };
@@ -195,6 +240,9 @@ proptest! {
                 2 => _ = index.apply(pod(&name, app, None)),
                 3 => _ = index.apply(pod(&name, app, Some("a"))),
                 4 => _ = index.delete(Kind::Pod, &format!("ns/{name}")),
+                5 => _ = index.apply(offer(&name, &[app, "a@east"])),
+                6 => _ = index.apply(remote_pods(("east", "ns"), RemoteState::Current, &[(&*name, app)])),
+                7 => _ = index.apply(remote_pods(("east", "ns"), RemoteState::Unavailable(Fault::Off), &[])),
                 _ => _ = index.apply(pod("x", app, None)),
             }
             let after = index.snapshot();

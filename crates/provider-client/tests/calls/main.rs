@@ -3,6 +3,7 @@
 // The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
+mod clusters;
 mod failures;
 mod guards;
 mod in_flight;
