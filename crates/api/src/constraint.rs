@@ -138,12 +138,15 @@ impl JsonSchema for RuleValue {
         "the name must be 63 characters or fewer: it becomes a label of the offer's bindings"
     ),
     validation = Rule::new(
-        "!has(self.spec.evict) || self.spec.evict.all(e, self.spec.targets.exists(t, t.kind == 'Pod' && (has(t.name) ? t.name : 'default') == e))"
-    ).message("spec.evict must name targets of the offer whose kind is Pod"),
+        "!has(self.spec.evict) || self.spec.evict.all(e, self.spec.targets.exists(t, t.kind == 'Pod' && !has(t.cluster) && (has(t.name) ? t.name : 'default') == e))"
+    ).message("spec.evict must name targets of the offer whose kind is Pod, without cluster"),
+    validation = Rule::new("self.spec.targets.exists(t, !has(t.cluster))").message(
+        "all targets are of other clusters; add one without cluster, for the pods that are placed"
+    ),
     validation = Rule::new(
-        "!has(self.spec.group) || self.spec.targets.exists(t, t.kind == 'Pod' && !has(t.peers))"
+        "!has(self.spec.group) || self.spec.targets.exists(t, t.kind == 'Pod' && !has(t.peers) && !has(t.cluster))"
     ).message(
-        "spec.group needs a target of kind Pod without peers, whose pods form groups; add one with a labelSelector"
+        "spec.group needs a target of kind Pod without peers and cluster, whose pods form groups; add one with a labelSelector"
     ),
     validation = Rule::new(
         "has(self.spec.group) || !self.spec.targets.exists(t, has(t.peers))"
@@ -220,9 +223,9 @@ pub struct ConstraintPolicyOfferSpec {
     /// The action on a violation: Ignore (default), Mediate or Evict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation_policy: Option<ViolationPolicy>,
-    /// The names of the targets whose pods may be evicted (default: the first target of kind Pod,
-    /// which the offer is about; the others are its peers). A field of Tautline, not of
-    /// Turnbuckle.
+    /// The names of the targets whose pods may be evicted (default: the first target of kind Pod
+    /// without cluster, which the offer is about; the others are its peers). A field of Tautline,
+    /// not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         with = "Vec<String>",
@@ -235,8 +238,9 @@ pub struct ConstraintPolicyOfferSpec {
     /// (default false: such pods are not evicted). A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evict_groups: Option<bool>,
-    /// The pods of the first target of kind Pod form groups, each of which is placed together or
-    /// not at all (default: pods are placed one by one). A field of Tautline, not of Turnbuckle.
+    /// The pods of the first target of kind Pod without cluster form groups, each of which is
+    /// placed together or not at all (default: pods are placed one by one). A field of Tautline,
+    /// not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OfferGroup")]
     pub group: Option<OfferGroup>,
@@ -253,11 +257,18 @@ impl ConstraintPolicyOfferSpec {
         match &self.evict {
             Some(names) => names.iter().map(String::as_str).collect(),
             None => {
-                let mut targets = self.targets.iter();
-                let first = targets.find(|t| t.kind == TargetKind::Pod);
-                first.map(OfferTarget::role).into_iter().collect()
+                let mut targets = self.local_targets();
+                let first = targets.find(|(_, t)| t.kind == TargetKind::Pod);
+                first.map(|(_, t)| t.role()).into_iter().collect()
             }
         }
+    }
+
+    /// Returns the targets without a cluster, each with its position in `targets`. They have the
+    /// order of [`Offer::targets`](tautline_core::model::Offer::targets).
+    pub fn local_targets(&self) -> impl Iterator<Item = (usize, &OfferTarget)> {
+        let targets = self.targets.iter().enumerate();
+        targets.filter(|(_, target)| target.cluster.is_none())
     }
 }
 
@@ -307,6 +318,15 @@ fn duration_schema(_: &mut SchemaGenerator) -> Schema {
 #[x_kube(validation = Rule::new("!has(self.peers) || !has(self.labelSelector)").message(
     "peers: group selects the pods of the group; remove labelSelector"
 ))]
+#[x_kube(validation = Rule::new("!has(self.cluster) || self.kind == 'Pod'").message(
+    "only pods of other clusters are selected; write kind: Pod, or remove cluster"
+))]
+#[x_kube(validation = Rule::new("!has(self.cluster) || !has(self.peers)").message(
+    "peers: group selects pods of this cluster; remove cluster"
+))]
+#[x_kube(validation = Rule::new(
+    "!has(self.cluster) || !has(self.apiVersion) || self.apiVersion in ['', 'v1']"
+).message("the apiVersion of pods is v1; write it, or remove the field"))]
 pub struct OfferTarget {
     /// The target's role in the constraint, for example "source" (default: default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -335,6 +355,16 @@ pub struct OfferTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "TargetPeers")]
     pub peers: Option<TargetPeers>,
+    /// The other cluster whose pods the target selects, as the label tautline.io/cluster of a Secret
+    /// with its kubeconfig names it (default: this cluster). The pods are in the namespace of the
+    /// same name there, and are never evicted. A field of Tautline, not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        with = "String",
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub cluster: Option<String>,
 }
 
 impl OfferTarget {

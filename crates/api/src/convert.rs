@@ -1,7 +1,7 @@
 //! Converts API objects to the model. Errors name the field and the fix, and callers add the
 //! object.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::{
     api::{
@@ -15,42 +15,35 @@ use k8s_openapi::{
     },
 };
 use tautline_core::{
-    duration,
-    group::MAX_MEMBERS,
     index::{Kind, Object},
-    model::{
-        self, EndpointSlice, GroupRule, Namespace, Node, Offer, Policy, Rule, Service, ServicePort,
-        Taint, Target, TargetKind,
-    },
+    model::{self, EndpointSlice, Namespace, Node, Policy, Rule, Service, ServicePort, Taint},
     providers::{self, Address},
-    quantity, reference,
+    quantity,
     selector::{Expression, Selector},
-    text,
 };
 
-use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer, OfferTarget};
+use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
+pub use offer::{DEFAULT_PERIOD, offer};
 pub use pod::{
     REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, owner_hash,
     pod, relevant_annotations,
 };
 pub use pod_claims::{PodClaims, pod_claims};
 pub use pod_requests::{container_requests_of, requests};
+pub use remote_pod::remote_pod;
 pub use storage::{pod_volumes, storage_class, volume, volume_claim};
 
 use pod::condition;
 
+mod offer;
 mod pod;
 mod pod_affinity;
 mod pod_claims;
 mod pod_requests;
 mod pod_rules;
+mod remote_pod;
 mod storage;
-
-/// The default period of an offer.
-pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-
-const MAX_NAME_CHARS: usize = 253;
 
 /// An invalid field.
 #[derive(Debug, thiserror::Error)]
@@ -282,146 +275,6 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
     })
 }
 
-/// Converts an offer.
-///
-/// # Errors
-/// A duration, selector or API version is malformed, two targets have one name, or `spec.evict`
-/// names no target or one that is not a pod.
-pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
-    let spec = &offer.spec;
-    let duration = |field: &str, text: &Option<String>, default| match text {
-        None => Ok(default),
-        Some(text) => duration::parse(text).map_err(|e| bad(format!("spec.{field}"), e)),
-    };
-    let mut targets: Vec<Target> = Vec::new();
-    for (i, t) in spec.targets.iter().enumerate() {
-        let field = format!("spec.targets[{i}]");
-        let name: Arc<str> = t.role().into();
-        if targets.iter().any(|other| other.name == name) {
-            let what = format!("{name:?} is taken; give every target a name of its own");
-            return Err(bad(format!("{field}.name"), what));
-        }
-        let api_version = t.api_version.clone().unwrap_or_default();
-        if !api_version.is_empty() {
-            let wrong = |e| bad(format!("{field}.apiVersion"), e);
-            reference::check_api_version(&api_version).map_err(wrong)?;
-        }
-        targets.push(Target {
-            name,
-            kind: t.kind,
-            api_version,
-            // Without a selector, Turnbuckle selects every object of the kind.
-            selector: match &t.label_selector {
-                Some(s) => selector(&format!("{field}.labelSelector"), s)?,
-                None => Selector::default(),
-            },
-        });
-    }
-    check_evict(spec)?;
-    let group = group(spec, &mut targets)?;
-    Ok(Offer {
-        namespace: namespace(&offer.metadata),
-        name: name(&offer.metadata),
-        uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
-        generation: offer.metadata.generation.unwrap_or_default(),
-        created_unix: created_unix(&offer.metadata),
-        terminating: offer.metadata.deletion_timestamp.is_some(),
-        targets,
-        policies: spec.policies.iter().map(|p| policy_name(p)).collect(),
-        period: duration("period", &spec.period, DEFAULT_PERIOD)?,
-        grace: duration("grace", &spec.grace, Duration::ZERO)?,
-        violation_policy: spec.violation_policy.unwrap_or_default(),
-        evict: spec
-            .evictable_targets()
-            .into_iter()
-            .map(Into::into)
-            .collect(),
-        evict_groups: spec.evict_groups.unwrap_or_default(),
-        group,
-        provider_unavailable: spec.provider_unavailable,
-    })
-}
-
-/// Reads the rule of groups, and gives the target with `peers: group` the selector of the target
-/// whose pods form groups.
-fn group(
-    spec: &constraint::ConstraintPolicyOfferSpec,
-    targets: &mut [Target],
-) -> Result<Option<GroupRule>, ConvertError> {
-    let mut with_peers = (0..).zip(&spec.targets).filter(|(_, t)| t.peers.is_some());
-    let (peers, second) = (with_peers.next(), with_peers.next());
-    if let Some((i, _)) = second {
-        let what = "is the second target with peers; one has all pods of the group";
-        return Err(bad(format!("spec.targets[{i}].peers"), what));
-    }
-    let Some(rule) = &spec.group else {
-        return match peers {
-            None => Ok(None),
-            Some((i, _)) => {
-                let what = "is group, and the offer has no group; add spec.group";
-                Err(bad(format!("spec.targets[{i}].peers"), what))
-            }
-        };
-    };
-    let mut pods = spec.targets.iter();
-    let Some(of) = pods.position(|t| t.kind == TargetKind::Pod && t.peers.is_none()) else {
-        let what = "needs a target of kind Pod with a selector, whose pods form groups";
-        return Err(bad("spec.group", what));
-    };
-    if let Some((i, target)) = peers {
-        let what = match (target.kind, &target.label_selector) {
-            (TargetKind::Pod, None) => None,
-            (TargetKind::Pod, Some(_)) => Some(
-                "is group, so the target selects the pods of the group; leave out labelSelector",
-            ),
-            (..) => Some("is group, which are pods; use kind: Pod"),
-        };
-        if let Some(what) = what {
-            return Err(bad(format!("spec.targets[{i}].peers"), what));
-        }
-        targets[i].selector = targets[of].selector.clone();
-    }
-    if let Some(minimum @ (0 | 1)) = rule.minimum {
-        let what =
-            format!("is {minimum}: one pod needs no group; write 2 or more, or leave out group");
-        return Err(bad("spec.group.minimum", what));
-    }
-    if let Some(minimum) = rule.minimum.filter(|n| *n as usize > MAX_MEMBERS) {
-        let what = format!("is {minimum}; at most {MAX_MEMBERS} pods are placed together");
-        return Err(bad("spec.group.minimum", what));
-    }
-    Ok(Some(GroupRule {
-        by: rule.by.as_deref().map(Into::into),
-        minimum: rule.minimum,
-        of,
-        peers: peers.map(|(i, _)| i),
-    }))
-}
-
-/// Checks that the targets of `spec.evict` are pods of the offer.
-fn check_evict(spec: &constraint::ConstraintPolicyOfferSpec) -> Result<(), ConvertError> {
-    let Some(names) = &spec.evict else {
-        return Ok(());
-    };
-    if names.is_empty() {
-        let what = "is empty; name a target, or leave it out";
-        return Err(bad("spec.evict", what));
-    }
-    for (i, name) in names.iter().enumerate() {
-        let target = spec.targets.iter().find(|t| t.role() == name);
-        let what = match target.map(|t| t.kind) {
-            Some(TargetKind::Pod) => continue,
-            Some(kind) => format!("target {name:?} is a {kind:?}; only pods are evicted"),
-            None => {
-                let all: Vec<&str> = spec.targets.iter().map(OfferTarget::role).collect();
-                format!("{name:?} is no target; the targets are {}", all.join(", "))
-            }
-        };
-        return Err(bad(format!("spec.evict[{i}]"), what));
-    }
-    Ok(())
-}
-
 fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertError> {
     let expressions = selector.match_expressions.iter().flatten().enumerate();
     Ok(Selector {
@@ -438,11 +291,6 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
             })
             .collect::<Result<_, _>>()?,
     })
-}
-
-/// Sanitizes a policy's name, because reasons and events show it even if there is no such policy.
-fn policy_name(name: &str) -> Arc<str> {
-    text::sanitize(name, MAX_NAME_CHARS).into()
 }
 
 fn milli(quantity: &Quantity) -> i64 {
@@ -518,81 +366,5 @@ mod tests {
         };
         assert_eq!(of("IPv4"), ["10.0.0.1"]);
         assert!(of("FQDN").is_empty());
-    }
-
-    #[test]
-    fn offer_rejects_api_versions_unsafe_in_urls() {
-        let convert = |api_version: &str| {
-            let json = serde_json::json!({
-                "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-                "metadata": {"name": "o", "namespace": "shop"},
-                "spec": {"targets": [{"kind": "Pod"}, {"name": "c", "kind": "Cluster", "apiVersion": api_version}]},
-            });
-            offer(&serde_json::from_value(json).unwrap())
-        };
-        for good in ["", "v1", "fleet.example.com/v1"] {
-            assert_eq!(convert(good).unwrap().targets[1].api_version, good);
-        }
-        let error = convert("v1/namespaces/kube-system")
-            .unwrap_err()
-            .to_string();
-        let expected = "spec.targets[1].apiVersion: \"v1/namespaces/kube-system\" is no API version; \
-                        write VERSION or GROUP/VERSION";
-        assert!(error.starts_with(expected), "{error}");
-        assert!(convert("../api/v1").is_err());
-    }
-
-    fn offer_of(spec: serde_json::Value) -> Result<Offer, String> {
-        let json = serde_json::json!({
-            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-            "metadata": {"name": "o", "namespace": "shop"}, "spec": spec,
-        });
-        offer(&serde_json::from_value(json).unwrap()).map_err(|e| e.to_string())
-    }
-
-    #[test]
-    fn offer_evicts_pods_of_its_first_pod_target_unless_it_names_others() {
-        let evicts = |evict: serde_json::Value| {
-            let mut spec = serde_json::json!({"targets": [
-                {"name": "site", "kind": "Cluster", "apiVersion": "fleet.example.com/v1"},
-                {"name": "client", "kind": "Pod"}, {"kind": "Pod"}]});
-            spec["evict"] = evict;
-            offer_of(spec).map(|offer| offer.evict)
-        };
-        assert_eq!(evicts(serde_json::Value::Null).unwrap(), ["client".into()]);
-        let both = serde_json::json!(["default", "client"]);
-        assert_eq!(evicts(both).unwrap(), ["default".into(), "client".into()]);
-        for (evict, text) in [
-            (
-                serde_json::json!([]),
-                "spec.evict: is empty; name a target, or leave it out",
-            ),
-            (
-                serde_json::json!(["client", "server"]),
-                "spec.evict[1]: \"server\" is no target; the targets are site, client, default",
-            ),
-            (
-                serde_json::json!(["site"]),
-                "spec.evict[0]: target \"site\" is a Cluster; only pods are evicted",
-            ),
-        ] {
-            assert_eq!(evicts(evict).unwrap_err(), text);
-        }
-    }
-
-    #[test]
-    fn offer_evicts_groups_only_if_it_says_so() {
-        let groups = |spec| offer_of(spec).unwrap().evict_groups;
-        let targets = serde_json::json!([{"kind": "Pod"}]);
-        assert!(!groups(serde_json::json!({"targets": targets})));
-        assert!(groups(
-            serde_json::json!({"targets": targets, "evictGroups": true})
-        ));
-    }
-
-    #[test]
-    fn convert_sanitizes_policy_names() {
-        assert_eq!(&*policy_name("near"), "near");
-        assert_eq!(&*policy_name("near\u{1b}[2J\nx"), "near\u{fffd}[2J x");
     }
 }

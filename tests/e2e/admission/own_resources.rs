@@ -29,6 +29,75 @@ async fn wait_until_called(world: &AdmissionCluster, bad: &Value) {
     eventually(what, PATIENCE, check, async || world.state()).await;
 }
 
+/// The API server alone checks targets of other clusters, by the rules of the CRD.
+async fn check_other_clusters(world: &AdmissionCluster) {
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let web = json!({"name": "web", "kind": "Pod", "labelSelector": selector});
+    let site = json!({"name": "site", "kind": "Cluster", "labelSelector": {}});
+    let db = |more: Value| {
+        let mut target = json!({"name": "db", "kind": "Pod", "cluster": "east"});
+        let fields = more.as_object().unwrap().clone();
+        target.as_object_mut().unwrap().extend(fields);
+        target
+    };
+    let with_web = |more: Value| json!({"targets": [web, db(more)]});
+    for (spec, text) in [
+        (
+            with_web(json!({"cluster": "East"})),
+            "spec.targets[1].cluster in body should match",
+        ),
+        (
+            with_web(json!({"cluster": ""})),
+            "spec.targets[1].cluster in body should be at least 1 chars long",
+        ),
+        (
+            with_web(json!({"kind": "Endpoint"})),
+            "only pods of other clusters are selected; write kind: Pod, or remove cluster",
+        ),
+        (
+            json!({"group": {}, "targets": [web, db(json!({"peers": "group"}))]}),
+            "peers: group selects pods of this cluster; remove cluster",
+        ),
+        (
+            with_web(json!({"apiVersion": "apps/v1"})),
+            "the apiVersion of pods is v1; write it, or remove the field",
+        ),
+        (
+            with_web(json!({"name": "web"})),
+            "target names must be unique",
+        ),
+        (
+            json!({"evict": ["db"], "targets": [web, db(json!({}))]}),
+            "spec.evict must name targets of the offer whose kind is Pod, without cluster",
+        ),
+        (
+            json!({"group": {}, "targets": [site, db(json!({}))]}),
+            "spec.group needs a target of kind Pod without peers and cluster",
+        ),
+        (
+            json!({"targets": [db(json!({}))]}),
+            "all targets are of other clusters; add one without cluster",
+        ),
+    ] {
+        let response = offer(world, "bad", spec).await;
+        assert!(response.message().contains(text), "{text}: {response:?}");
+        assert_eq!(response.status, 422, "{text}: {response:?}");
+    }
+    let in_east = db(json!({"apiVersion": "v1", "labelSelector": {}}));
+    let spec = json!({"policies": ["near"], "evict": ["web"], "violationPolicy": "Evict",
+                      "group": {}, "targets": [in_east, web]});
+    let response = offer(world, "in-east", spec).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.body["spec"]["targets"][0]["cluster"], "east");
+    assert_eq!(
+        response.warnings,
+        [
+            "spec.policies[0]: ConstraintPolicy near does not exist in default yet",
+            "spec.targets[1] (web): selects nothing in default now",
+        ]
+    );
+}
+
 #[tokio::test]
 async fn own_resources_are_validated_and_defaulted() {
     let world = AdmissionCluster::start(OWN, &[]).await.unwrap();
@@ -66,6 +135,7 @@ async fn own_resources_are_validated_and_defaulted() {
         "{response:?}"
     );
 
+    check_other_clusters(&world).await;
     let good = json!({"policies": ["near"], "grace": "10m",
         "targets": [{"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
     let response = offer(&world, "web", good.clone()).await;

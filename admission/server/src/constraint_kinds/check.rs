@@ -85,7 +85,7 @@ fn offer(
     let mut offer = ConstraintPolicyOffer::deserialize(object)?;
     in_namespace(&mut offer.metadata, namespace);
     let converted = convert::offer(&offer)?;
-    let mut warnings = warnings::offer(&converted, snapshot, trusted);
+    let mut warnings = warnings::offer(&offer.spec, &converted, snapshot, trusted);
     warnings.extend(warnings::groups(&converted, snapshot));
     warnings.extend(warnings::targets(&offer.spec.targets));
     warnings.extend(warnings::evictions(&offer.spec));
@@ -335,6 +335,37 @@ mod tests {
         let expected = "spec.group: ConstraintPolicyOffer other makes groups of pod a too, and other \
                         alone counts; let one offer with group select it";
         assert_eq!(shared, [expected]);
+    }
+
+    #[test]
+    fn warnings_name_positions_in_the_spec() {
+        let targets = json!([
+            {"name": "db", "kind": "Pod", "cluster": "east", "labelSelector": {}},
+            {"name": "web", "kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}},
+            {"name": "cache", "kind": "Pod", "cluster": "west"}]);
+        let mut index = Index::default();
+        index.apply(near_policy());
+        index.apply(latency_provider());
+        let spec = json!({"policies": ["near"], "targets": targets});
+        let doubtful = validated("ConstraintPolicyOffer", spec.clone(), &index.snapshot());
+        assert_eq!(
+            doubtful.warnings,
+            [
+                "spec.targets[1] (web): selects nothing in shop now",
+                "spec.targets[2] (cache): selects every Pod of the namespace without a \
+                 labelSelector; write {} if you mean that",
+            ]
+        );
+        let mut sites = spec;
+        sites["targets"][1] = json!({"name": "site", "kind": "Cluster", "labelSelector": {}});
+        let no_pods = validated("ConstraintPolicyOffer", sites, &index.snapshot());
+        assert_eq!(
+            no_pods.warnings[..2],
+            [
+                "spec.targets: no target of this cluster has the kind Pod; the offer governs no pod",
+                "spec.targets[1] (site): needs its apiVersion to be found",
+            ]
+        );
     }
 
     #[test]

@@ -53,7 +53,9 @@ fn ineffective_preference(rule: &Rule) -> Option<&'static str> {
     }
 }
 
+/// Warns about a doubtful offer, which has been converted from `spec`.
 pub(crate) fn offer(
+    spec: &ConstraintPolicyOfferSpec,
     offer: &Offer,
     snapshot: &Snapshot,
     trusted: &TrustedNamespaces,
@@ -78,11 +80,17 @@ pub(crate) fn offer(
             .filter_map(|rule| unprovided(rule, namespace, snapshot, trusted)),
     );
     if !offer.targets.iter().any(|t| t.kind == TargetKind::Pod) {
-        warnings
-            .push("spec.targets: no target has the kind Pod; the offer governs no pod".to_owned());
+        warnings.push(if offer.remote_targets.is_empty() {
+            "spec.targets: no target has the kind Pod; the offer governs no pod".to_owned()
+        } else {
+            "spec.targets: no target of this cluster has the kind Pod; the offer governs no pod"
+                .to_owned()
+        });
     }
-    for (i, target) in offer.targets.iter().enumerate() {
-        let at = format!("spec.targets[{i}] ({})", target.name);
+    // Pods of other clusters are not known here.
+    let positions = spec.local_targets().map(|(position, _)| position);
+    for (position, (i, target)) in positions.zip(offer.targets.iter().enumerate()) {
+        let at = format!("spec.targets[{position}] ({})", target.name);
         // Peers are the pods of another target.
         let are_peers = offer
             .group

@@ -61,7 +61,7 @@ struct Target {
     kind: String,
     selector: String,
     /// The number of objects that the target selects now, without finished pods; absent for peers,
-    /// and if the console does not watch the kind.
+    /// for pods of other clusters, and if the console does not watch the kind.
     selected: Option<usize>,
 }
 
@@ -154,14 +154,15 @@ fn row(
     let namespace = offer.namespace().unwrap_or_default();
     let status = offer.status.clone().unwrap_or_default();
     let terms = Enforcement::of(offer);
-    let members = entry.map_or(&[][..], |e| e.members.as_slice());
-    let targets = offer.spec.targets.iter().enumerate().map(|(i, target)| {
-        let count = || {
-            let selected = members.get(i);
-            selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count())
-        };
-        let is_watched =
-            target.peers.is_none() && matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
+    // The entry has the members of the targets of this cluster, in their order.
+    let mut members = entry.map_or(&[][..], |e| e.members.as_slice()).iter();
+    let targets = offer.spec.targets.iter().map(|target| {
+        let is_local = target.cluster.is_none();
+        let selected = is_local.then(|| members.next()).flatten();
+        let count = || selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count());
+        let is_watched = is_local
+            && target.peers.is_none()
+            && matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
         Target {
             name: clean(target.name.as_deref().unwrap_or("default")),
             kind: format!("{:?}", target.kind),

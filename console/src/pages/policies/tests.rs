@@ -35,6 +35,7 @@ kind: ConstraintPolicyOffer
 metadata: {name: a-good, namespace: shop}
 spec:
   targets:
+  - {name: db, kind: Pod, cluster: east, labelSelector: {matchLabels: {app: db}}}
   - {name: source, kind: Pod, labelSelector: {matchLabels: {app: web}}}
   - {name: site, kind: Cluster, apiVersion: sites.example.com/v1}
   - {name: peers, kind: Pod, peers: group}
@@ -70,13 +71,16 @@ async fn offers_with_problems_come_first() {
     ");
     let good = &view["offers"]["rows"][1];
     assert_eq!(good["problems"].as_array().unwrap().len(), 0);
-    assert_eq!(good["targets"][0]["selected"], 2);
+    let in_east = &good["targets"][0];
+    assert_eq!(in_east["selector"], "app=db of cluster east");
+    assert!(in_east.get("selected").is_none(), "{in_east}");
+    assert_eq!(good["targets"][1]["selected"], 2);
     assert_eq!(good["group"], "2 pods with one value of label shard");
-    let peers = &good["targets"][2];
+    let peers = &good["targets"][3];
     assert_eq!(peers["selector"], "the other pods of the group");
     assert!(peers.get("selected").is_none(), "{peers}");
     // Not watched, so not counted.
-    let site = &good["targets"][1];
+    let site = &good["targets"][2];
     assert!(
         site["kind"] == "Cluster" && site.get("selected").is_none(),
         "{site}"

@@ -144,7 +144,7 @@ pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
 }
 
 /// Returns a pod's labels, with the name of its PodGroup as one more.
-fn pod_labels(pod: &corev1::Pod) -> Labels {
+pub(super) fn pod_labels(pod: &corev1::Pod) -> Labels {
     let group = pod.spec.as_ref().and_then(|s| s.scheduling_group.as_ref());
     let group = group.and_then(|group| group.pod_group_name.as_deref());
     let own = pod.metadata.labels.iter().flatten();

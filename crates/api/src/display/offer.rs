@@ -102,18 +102,21 @@ pub fn group(offer: &ConstraintPolicyOffer) -> Option<String> {
     })
 }
 
-/// Returns a target's selector as kubectl writes it.
+/// Returns a target's selector as kubectl writes it, with the cluster if it is another one:
+/// "app=db of cluster east".
 pub fn selector(target: &OfferTarget) -> String {
     if target.peers == Some(TargetPeers::Group) {
         return "the other pods of the group".into();
     }
-    let Some(selector) = &target.label_selector else {
-        return "none, so every object of its kind".into();
+    let text: String = match target.label_selector.clone().map(Selector::try_from) {
+        None => "none, so every object of its kind".into(),
+        Some(Ok(parsed)) if parsed.selects_all() => "everything".into(),
+        Some(Ok(parsed)) => parsed.to_string(),
+        Some(Err(error)) => return format!("not valid: {error}"),
     };
-    match Selector::try_from(selector.clone()) {
-        Ok(parsed) if parsed.selects_all() => "everything".into(),
-        Ok(parsed) => parsed.to_string(),
-        Err(error) => format!("not valid: {error}"),
+    match &target.cluster {
+        None => text,
+        Some(cluster) => format!("{text} of cluster {cluster}"),
     }
 }
 
@@ -194,6 +197,21 @@ mod tests {
         assert_eq!(text(peers), "the other pods of the group");
         let all = json!({"kind": "Pod"});
         assert_eq!(text(all), "none, so every object of its kind");
+    }
+
+    #[test]
+    fn selector_names_another_cluster() {
+        let text = |selector| {
+            let target = json!({"kind": "Pod", "cluster": "east", "labelSelector": selector});
+            super::selector(&serde_json::from_value(target).unwrap())
+        };
+        let db = json!({"matchLabels": {"app": "db"}});
+        assert_eq!(text(db), "app=db of cluster east");
+        assert_eq!(text(json!({})), "everything of cluster east");
+        let every = "none, so every object of its kind of cluster east";
+        assert_eq!(text(json!(null)), every);
+        let is = json!({"matchExpressions": [{"key": "a", "operator": "Is"}]});
+        assert!(text(is).starts_with("not valid: "));
     }
 
     #[test]

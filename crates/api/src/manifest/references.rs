@@ -166,16 +166,23 @@ impl<'a> Known<'a> {
             wrong.push((targets.clone(), what.to_owned()));
         }
         // An offer that cannot be converted is reported as an error elsewhere.
-        let converted = convert::offer(offer).map(|o| o.targets);
-        for (i, target) in converted.unwrap_or_default().iter().enumerate() {
-            let written = offer.spec.targets.get(i);
-            if written.is_some_and(|t| t.peers.is_some()) {
+        let Ok(converted) = convert::offer(offer) else {
+            return wrong;
+        };
+        let mut local = converted.targets.iter();
+        for (i, written) in offer.spec.targets.iter().enumerate() {
+            // Manifests have no objects of other clusters.
+            let target = match written.cluster {
+                None => local.next(),
+                Some(_) => None,
+            };
+            if written.peers.is_some() {
                 continue;
             }
-            let what = if written.is_some_and(|t| t.label_selector.is_none()) {
+            let what = if written.label_selector.is_none() {
                 Some(NO_SELECTOR.to_owned())
             } else {
-                self.target(namespace, target)
+                target.and_then(|target| self.target(namespace, target))
             };
             if let Some(what) = what {
                 wrong.push((targets.index(i).key("labelSelector"), what));

@@ -433,6 +433,24 @@ fn check_references_finds_ineffective_offers_and_workloads() {
     );
     let found = found_of("  policies: [p]\n  targets: []\n", policy);
     assert!(found[0].contains("spec.targets: no target"), "{found:#?}");
+
+    // No pod of another cluster is in the manifests, and findings name positions in the spec.
+    let db = "  - {name: db, kind: Pod, cluster: east, labelSelector: {matchLabels: {app: db}}}\n";
+    let in_east = good.replace("  targets:\n", &format!("  targets:\n{db}"));
+    assert_eq!(found_of(&in_east, &format!("{policy}---\n{pod}")), [""; 0]);
+    let found = found_of(&in_east, policy);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].contains("spec.targets[1].labelSelector: selects no Pod"),
+        "{found:#?}"
+    );
+    let every = in_east.replace(", labelSelector: {matchLabels: {app: db}}", "");
+    let found = found_of(&every, &format!("{policy}---\n{pod}"));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].contains("[0].labelSelector: no labelSelector"),
+        "{found:#?}"
+    );
 }
 
 #[test]
