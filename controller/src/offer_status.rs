@@ -8,6 +8,7 @@ use tautline_core::{
     compliance_state::UnixTime,
     index::OfferEntry,
     model::TargetKind,
+    planning::code,
     text,
 };
 
@@ -57,12 +58,9 @@ pub(crate) fn condition(
         };
     }
     let empty: Vec<&str> = entry
-        .offer
-        .targets
-        .iter()
-        .zip(&entry.members)
+        .all_members()
         .filter(|(_, members)| !members.values().any(is_countable))
-        .map(|(target, _)| &*target.name)
+        .map(|(target, _)| &**target)
         .collect();
     let (reason, message) = if !empty.is_empty() {
         let text = format!("target {} selects nothing", empty.join(", "));
@@ -95,6 +93,9 @@ fn problems(
         if let Some(why) = kinds.missing(target) {
             problems.push(("KindNotServed", format!("target {}: {why}", target.name)));
         }
+    }
+    if let Some((cluster, fault)) = snapshot.remote_fault(offer) {
+        problems.push((code::CLUSTER_UNAVAILABLE, fault.text(cluster)));
     }
     if offer.policies.is_empty() {
         let text = "spec.policies is empty; name a ConstraintPolicy of this namespace";

@@ -175,6 +175,8 @@ mod tests {
         Index,
         index::Object,
         model::{Offer, Pod, Policy, Rule, Target, TargetKind},
+        planning::code,
+        remote::{RemotePods, RemoteState, RemoteTarget, Scope},
         selector::Selector,
     };
 
@@ -242,5 +244,40 @@ mod tests {
             preview.offer_status("shop", "web").unwrap().binding_count,
             1
         );
+    }
+
+    #[tokio::test]
+    async fn preview_knows_the_pods_of_another_cluster_only_if_the_snapshot_has_them() {
+        let mut preview = Preview::new(ClientConfig::default()).unwrap();
+        let mut index = index();
+        let entry = index.snapshot().offer("shop", "web").unwrap().clone();
+        index.apply(Object::Offer(Offer {
+            remote_targets: vec![RemoteTarget {
+                name: "db".into(),
+                cluster: "east".into(),
+                selector: Selector::default(),
+            }],
+            ..Offer::clone(&entry.offer)
+        }));
+        preview.evaluate(&index.snapshot()).await;
+        assert!(preview.bindings().is_empty());
+        let ready = |preview: &Preview| {
+            let status = preview.offer_status("shop", "web").unwrap();
+            (
+                status.conditions[0].reason.clone(),
+                status.conditions[0].message.clone(),
+            )
+        };
+        assert_eq!(ready(&preview).0, code::CLUSTER_UNAVAILABLE);
+        index.apply(Object::RemotePods(RemotePods {
+            scope: Scope {
+                cluster: "east".into(),
+                namespace: "shop".into(),
+            },
+            state: RemoteState::Current,
+            pods: BTreeMap::new(),
+        }));
+        preview.evaluate(&index.snapshot()).await;
+        assert_eq!(ready(&preview).1, "target db selects nothing");
     }
 }

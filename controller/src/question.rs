@@ -19,8 +19,8 @@ pub(crate) struct Question {
     pub policies: Vec<PolicyQuestion>,
     /// The `namespace/name` of each provider, without duplicates.
     pub providers: Vec<Arc<str>>,
-    /// A hash of the rules, their providers, the providers' addresses, and the places of endpoints
-    /// that the offer selects.
+    /// A hash of the rules, their providers, the providers' addresses, the places of endpoints that
+    /// the offer selects, and the states of the other clusters that it names.
     pub fingerprint: u64,
 }
 
@@ -57,6 +57,10 @@ impl Question {
         for place in endpoint_places(snapshot, offer) {
             place.hash(&mut hash);
         }
+        for target in &offer.remote_targets {
+            let pods = snapshot.remote_pods(&target.cluster, &offer.namespace);
+            pods.map(|pods| pods.state).hash(&mut hash);
+        }
         names.sort_unstable();
         names.dedup();
         Self {
@@ -81,10 +85,14 @@ fn endpoint_places(snapshot: &Snapshot, offer: &Offer) -> Vec<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use tautline_core::{
         Index,
         index::Object,
         model::{EndpointSlice, Policy},
+        remote::{Fault, RemotePods, RemoteState, RemoteTarget, Scope},
+        selector::Selector,
     };
 
     use super::*;
@@ -188,5 +196,47 @@ mod tests {
             }],
         }));
         assert_ne!(question(&index, &["b"]).fingerprint, second);
+    }
+
+    #[test]
+    fn fingerprint_changes_with_the_state_of_another_cluster_that_the_offer_names() {
+        let mut index = index();
+        let offer = |clusters: &[&str]| Offer {
+            namespace: "shop".into(),
+            remote_targets: clusters
+                .iter()
+                .map(|cluster| RemoteTarget {
+                    name: "db".into(),
+                    cluster: (*cluster).into(),
+                    selector: Selector::default(),
+                })
+                .collect(),
+            ..Offer::default()
+        };
+        let (near_east, local) = (offer(&["east"]), offer(&[]));
+        let fingerprint = |index: &Index, offer: &Offer| {
+            let trusted = TrustedNamespaces::default();
+            Question::new(&index.snapshot(), &trusted, offer).fingerprint
+        };
+        let before = fingerprint(&index, &local);
+        let mut seen = vec![fingerprint(&index, &near_east)];
+        for state in [
+            RemoteState::Current,
+            RemoteState::LastKnown(Fault::Unreachable),
+            RemoteState::Unavailable(Fault::Unreachable),
+        ] {
+            index.apply(Object::RemotePods(RemotePods {
+                scope: Scope {
+                    cluster: "east".into(),
+                    namespace: "shop".into(),
+                },
+                state,
+                pods: BTreeMap::new(),
+            }));
+            let now = fingerprint(&index, &near_east);
+            assert!(!seen.contains(&now), "{state:?}");
+            seen.push(now);
+        }
+        assert_eq!(fingerprint(&index, &local), before);
     }
 }

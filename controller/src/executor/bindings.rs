@@ -182,6 +182,7 @@ impl Executor {
         let change = ClusterChange {
             snapshot: store.snapshot(),
             providers_changed: changed(&[Kind::Policy, Kind::Service, Kind::EndpointSlice]),
+            clusters_changed: changed(&[Kind::RemotePods]),
             rejected_offers: offers_changed.then(rejected),
         };
         self.versions = versions;

@@ -23,18 +23,27 @@ use crate::{
     question::Question,
 };
 
-/// Evaluates a binding. All providers are called concurrently, each with its own deadline.
+/// Evaluates a binding. All providers are called concurrently, each with its own deadline; none is
+/// called while the pods of another cluster that the binding's offer names are not known.
 pub(crate) async fn evaluate(
     (providers, metrics): (&ProviderClient, &Metrics),
     snapshot: &Snapshot,
     binding: &BindingSpec,
     question: &Question,
 ) -> Evaluation {
+    let offer = snapshot.offer(&binding.namespace, &binding.offer);
+    let fault = offer.and_then(|entry| snapshot.remote_fault(&entry.offer));
+    let fault = fault.map(|(cluster, fault)| fault.text(cluster));
     let policies = question.policies.iter().map(async |policy| {
         let Some(rules) = &policy.rules else {
             return missing_policy(&binding.namespace, &policy.policy);
         };
         let rules = rules.iter().map(async |(rule, service)| {
+            if let Some(why) = &fault {
+                metrics.evaluated(&rule.name, "", code::CLUSTER_UNAVAILABLE, Duration::ZERO);
+                let reason = format!("{}: {why}", code::CLUSTER_UNAVAILABLE);
+                return rule_detail(&rule.name, "", Compliance::Error, &reason);
+            }
             let calls = (providers, metrics);
             evaluate_rule(calls, snapshot, binding, rule, service.as_ref()).await
         });
@@ -80,9 +89,10 @@ fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::Eva
         kind: r.kind.clone(),
         name: r.name.clone(),
     };
-    let node = |pod: &Reference| {
-        let pod = snapshot.pod(&pod.namespace, &pod.name);
-        let node = pod.and_then(|p| p.node.as_deref());
+    let node = |of: &Reference| {
+        let of_local = || snapshot.pod_of(of)?.node.as_deref();
+        let of_remote = || snapshot.remote_pod(of)?.place.as_deref();
+        let node = of_local().or_else(of_remote);
         node.unwrap_or_default().to_owned()
     };
     let places = |endpoints: &Reference| {
@@ -92,12 +102,9 @@ fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::Eva
         }
     };
     let targets = binding.targets.iter();
-    let local = |kind| {
-        targets
-            .clone()
-            .filter(move |(_, r)| r.kind == kind && r.cluster.is_empty())
-    };
-    let (pods, endpoints) = (local("Pod"), local("Endpoints"));
+    let pods = targets.clone().filter(|(_, r)| r.kind == "Pod");
+    let is_local_endpoint = |r: &Reference| r.kind == "Endpoints" && r.cluster.is_empty();
+    let endpoints = targets.clone().filter(|(_, r)| is_local_endpoint(r));
     wire::EvaluateRequest {
         target_places: endpoints
             .map(|(name, r)| (name.to_string(), places(r)))
@@ -129,15 +136,90 @@ fn from_wire(answer: wire::EvaluateResponse) -> (Compliance, String) {
 #[cfg(test)]
 mod tests {
     use tautline_core::{
-        Index,
+        Index, TrustedNamespaces,
         index::Object,
-        model::{EndpointSlice, Pod},
+        model::{EndpointSlice, Offer, Pod, Policy},
+        remote::{Fault, RemotePod, RemotePods, RemoteState, RemoteTarget, Scope},
+        selector::Selector,
     };
+    use tautline_provider_client::ClientConfig;
 
     use super::*;
 
+    /// The pods of the namespace `shop` of the cluster `east`: `web-1`.
+    fn east(state: RemoteState) -> Object {
+        let pod = RemotePod {
+            cluster: "east".into(),
+            namespace: "shop".into(),
+            name: "web-1".into(),
+            place: Some("198.51.100.7:10250".into()),
+            ..RemotePod::default()
+        };
+        Object::RemotePods(RemotePods {
+            scope: Scope {
+                cluster: "east".into(),
+                namespace: "shop".into(),
+            },
+            state,
+            pods: [("web-1".into(), pod.into())].into(),
+        })
+    }
+
+    #[tokio::test]
+    async fn evaluation_is_an_error_without_a_call_while_a_cluster_of_the_offer_is_unavailable() {
+        let mut index = Index::default();
+        let rule = |name: &str| Rule {
+            name: name.into(),
+            ..Rule::default()
+        };
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![rule("latency"), rule("jitter")],
+        }));
+        for (name, clusters) in [("far", &["east"][..]), ("here", &[])] {
+            let target = |cluster: &&str| RemoteTarget {
+                name: "db".into(),
+                cluster: (*cluster).into(),
+                selector: Selector::default(),
+            };
+            index.apply(Object::Offer(Offer {
+                namespace: "shop".into(),
+                name: name.into(),
+                policies: vec!["near".into()],
+                remote_targets: clusters.iter().map(target).collect(),
+                ..Offer::default()
+            }));
+        }
+        let calls = tautline_provider_client::Metrics::default();
+        let providers = ProviderClient::new(ClientConfig::default(), calls).unwrap();
+        let reasons = async |index: &Index, offer: &str| {
+            let (snapshot, trusted) = (index.snapshot(), TrustedNamespaces::default());
+            let entry = snapshot.offer("shop", offer).unwrap();
+            let question = Question::new(&snapshot, &trusted, &entry.offer);
+            let binding = BindingSpec {
+                namespace: "shop".into(),
+                offer: offer.into(),
+                ..BindingSpec::default()
+            };
+            let calls = (&providers, &Metrics::default());
+            let evaluation = evaluate(calls, &snapshot, &binding, &question).await;
+            assert_eq!(evaluation.compliance, Compliance::Error);
+            let rules = evaluation.details[0].rule_details.iter();
+            rules.map(|r| r.reason.clone()).collect::<Vec<_>>()
+        };
+        let is_called = |reasons: Vec<String>| reasons[0].starts_with("NoProvider: ");
+        let away = |fault: Fault| vec![format!("ClusterUnavailable: {}", fault.text("east")); 2];
+        assert_eq!(reasons(&index, "far").await, away(Fault::Off));
+        index.apply(east(RemoteState::Unavailable(Fault::Forbidden)));
+        assert_eq!(reasons(&index, "far").await, away(Fault::Forbidden));
+        assert!(is_called(reasons(&index, "here").await));
+        index.apply(east(RemoteState::LastKnown(Fault::Forbidden)));
+        assert!(is_called(reasons(&index, "far").await));
+    }
+
     #[test]
-    fn request_names_targets_the_nodes_of_local_pods_and_the_places_of_endpoints() {
+    fn request_names_targets_the_nodes_of_pods_and_the_places_of_endpoints() {
         let mut index = Index::default();
         index.apply(Object::Pod(Pod {
             namespace: "shop".into(),
@@ -156,29 +238,35 @@ mod tests {
             kind: "Endpoints".to_owned(),
             ..Reference::pod("shop", "db")
         };
-        let mut remote = Reference::pod("shop", "web-1");
-        remote.cluster = "east".to_owned();
+        index.apply(east(RemoteState::Current));
+        let in_east = |name: &str| Reference {
+            cluster: "east".to_owned(),
+            ..Reference::pod("shop", name)
+        };
         let binding = BindingSpec {
             targets: [
                 ("a".into(), Reference::pod("shop", "web-0")),
                 ("b".into(), Reference::pod("shop", "gone")),
-                ("c".into(), remote),
+                ("c".into(), in_east("web-1")),
                 ("d".into(), database),
+                ("e".into(), in_east("web-0")),
             ]
             .into(),
             ..BindingSpec::default()
         };
         let request = request(&index.snapshot(), &binding, &Rule::default());
-        assert_eq!(request.targets.len(), 4);
+        assert_eq!(request.targets.len(), 5);
         assert_eq!(
             request.target_places["d"].places,
             ["203.0.113.9:5432", "n2"]
         );
         let nodes = request.target_nodes;
+        let node = |target: &str| nodes[target].as_str();
         assert_eq!(
-            (nodes.len(), nodes["a"].as_str(), nodes["b"].as_str()),
-            (2, "n1", "")
+            (nodes.len(), node("a"), node("b"), node("c")),
+            (4, "n1", "", "198.51.100.7:10250")
         );
+        assert_eq!(node("e"), "", "the local pod of that name is another");
     }
 
     fn answer(compliance: i32) -> (Compliance, String) {

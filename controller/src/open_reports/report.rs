@@ -72,7 +72,9 @@ impl Row {
             &self.policy
         };
         let timestamp = self.since.map(|at| json!({"seconds": at, "nanos": 0}));
-        let resources: Vec<Value> = self.targets.iter().map(resource).collect();
+        // Resources have no cluster: readers would take a pod of another one for a local one.
+        let local = self.targets.iter().filter(|t| t.cluster.is_empty());
+        let resources: Vec<Value> = local.map(resource).collect();
         without_empty_fields(json!({
             "policy": policy, "rule": self.rule, "category": CATEGORY, "message": self.message,
             "result": result, "severity": severity, "scored": true, "timestamp": timestamp,

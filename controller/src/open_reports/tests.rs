@@ -129,6 +129,20 @@ fn report_stays_below_what_etcd_takes() {
 }
 
 #[test]
+fn report_leaves_out_objects_of_other_clusters() {
+    let now = Instant::now();
+    let mut reports = reports(now);
+    let (mut spec, status) = (spec("a"), status(Compliance::Compliant, ""));
+    let in_east = "east:shop:v1:Pod:db-0".parse().unwrap();
+    spec.targets.insert("db".into(), in_east);
+    reports.apply(BindingEvent::Applied(Box::new((spec, status))), now);
+    let content = reports.next_write(now).unwrap().content;
+    let resources = content["results"][0]["resources"].as_array().unwrap();
+    assert_eq!(resources.len(), 1);
+    assert_eq!(resources[0]["name"], "a");
+}
+
+#[test]
 fn report_without_bindings_has_no_results() {
     let now = Instant::now();
     let content = reports(now).next_write(now).unwrap().content;

@@ -8,9 +8,10 @@ use std::{
 };
 
 use tautline_core::{
-    binding::{binding_count, desired_bindings},
+    binding::{binding_count, desired_bindings, is_countable},
     index::OfferEntry,
     model::Offer,
+    remote::RemoteState,
 };
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     state::{BindingChange, BindingReconciler, OfferState},
 };
 use crate::{
-    binding_spec::{Key, key, key_of, note, offer_at, reference_to_offer},
+    binding_spec::{BindingSpec, Key, key, key_of, note, offer_at, reference_to_offer},
     clock::backoff,
     offer_status,
     schedule::Work,
@@ -44,15 +45,29 @@ impl BindingReconciler {
     fn diff(&self, entry: &OfferEntry, state: &OfferState, most: usize) -> Diff {
         let (offer, mut diff) = (&entry.offer, Diff::default());
         let desired = desired_bindings(entry, most);
-        // Unknown objects of a kind that is not listed may exist.
-        let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
+        // Unknown objects may exist if their kind is not listed, or their cluster is away.
+        let listed = offer.targets.iter().map(|t| self.kinds.is_listed(t));
+        let current = offer.remote_targets.iter().map(|target| {
+            let pods = self.snapshot.remote_pods(&target.cluster, &offer.namespace);
+            pods.is_some_and(|pods| pods.state == RemoteState::Current)
+        });
+        let known: Vec<bool> = listed.chain(current).collect();
+        let all_known = known.iter().all(|known| *known);
+        let names_gone_object = |binding: &BindingSpec| {
+            let mut targets = entry.all_members().zip(&known);
+            targets.any(|((target, members), known)| {
+                let object = binding.targets.get(target);
+                let member = object.and_then(|object| members.get(&object.name));
+                *known && !member.is_some_and(is_countable)
+            })
+        };
         let named = |key: &Key| self.bindings.get(key).map(|b| &b.spec);
         let waits = |key: &Key| self.queue.busy.contains(key) || state.postponed.contains_key(key);
         for spec in state.bindings.iter().filter_map(named) {
             let own = *spec.owner == *offer.uid;
             let delete = match desired.get(&*spec.name) {
                 Some(targets) => !own || *targets != spec.targets,
-                None => !own || all_listed,
+                None => !own || all_known || names_gone_object(spec),
             };
             if delete && spec.labelled && !spec.terminating && !waits(&spec.key()) {
                 let change = BindingChange::Delete(Arc::clone(spec));

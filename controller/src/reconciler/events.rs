@@ -139,8 +139,8 @@ impl BindingReconciler {
                 (None, None) => {}
             }
         }
-        if change.providers_changed {
-            self.apply_providers(&mut evaluate);
+        if change.providers_changed || change.clusters_changed {
+            self.apply_providers(change.providers_changed, &mut evaluate);
         }
         if let Some(rejected) = change.rejected_offers {
             let before = std::mem::replace(&mut self.rejected_offers, rejected);
@@ -187,18 +187,26 @@ impl BindingReconciler {
         }
     }
 
-    /// Adds to `evaluate` the bindings of offers whose rules, providers or providers' addresses
-    /// have changed.
-    fn apply_providers(&mut self, evaluate: &mut HashSet<Key>) {
+    /// Adds to `evaluate` the bindings of offers whose rules, providers, providers' addresses or
+    /// other clusters have changed, of `all` offers or only of those that name other clusters.
+    fn apply_providers(&mut self, all: bool, evaluate: &mut HashSet<Key>) {
         let trusted = &self.config.provider_client.trusted;
         for entry in self.snapshot.offers() {
             let offer = &entry.offer;
+            let is_local = offer.remote_targets.is_empty();
+            if is_local && !all {
+                continue;
+            }
             let state = self.offers.entry(key_of(offer)).or_default();
             let question = Question::new(&self.snapshot, trusted, offer);
             let known = state.question.as_ref().map(|q| q.fingerprint);
             if known != Some(question.fingerprint) {
                 (state.question, state.changed) = (Some(Arc::new(question)), true);
                 evaluate.extend(state.bindings.iter().cloned());
+                if !is_local {
+                    // Bindings that were kept while a cluster was away may be deleted now.
+                    self.changed_offers.insert(key_of(offer));
+                }
             }
         }
     }
@@ -272,7 +280,7 @@ fn changed_members<'a>(
     new: &'a OfferEntry,
 ) -> (HashMap<(&'a str, &'a str), bool>, bool) {
     let (mut changed, mut others) = (HashMap::new(), false);
-    for ((target, old), new) in new.offer.targets.iter().zip(&old.members).zip(&new.members) {
+    for ((_, old), (target, new)) in old.all_members().zip(new.all_members()) {
         for (name, old, new) in new.diff(old) {
             let (Some(old), Some(new)) = (old, new) else {
                 others = true;
@@ -282,10 +290,11 @@ fn changed_members<'a>(
                 (Member::Pod(a), Member::Pod(b)) if Arc::ptr_eq(a, b) => continue,
                 (Member::Pod(a), Member::Pod(b)) => a.uid != b.uid,
                 (a, b) if a == b => continue,
+                (Member::Remote(a), Member::Remote(b)) => a.uid != b.uid,
                 _ => false,
             };
             others |= is_countable(old) != is_countable(new);
-            changed.insert((&*target.name, name), replaced);
+            changed.insert((&**target, name), replaced);
         }
     }
     (changed, others)

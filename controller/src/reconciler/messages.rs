@@ -57,6 +57,8 @@ pub(crate) struct ClusterChange {
     pub snapshot: Arc<Snapshot>,
     /// True if policies, Services or EndpointSlices have changed.
     pub providers_changed: bool,
+    /// True if pods of other clusters, or the states of these clusters, have changed.
+    pub clusters_changed: bool,
     /// The offers whose current version is invalid, with the reasons; `None` if no offer has
     /// changed.
     pub rejected_offers: Option<BTreeMap<Key, String>>,

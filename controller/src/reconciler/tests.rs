@@ -7,6 +7,7 @@ mod fairness;
 mod fixture;
 mod leadership;
 mod offer_statuses;
+mod other_clusters;
 mod ownership;
 mod properties;
 mod statuses;

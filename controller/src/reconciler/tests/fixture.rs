@@ -243,6 +243,7 @@ impl World {
         self.apply(Event::Cluster(ClusterChange {
             snapshot: Arc::new(self.index.snapshot()),
             providers_changed,
+            clusters_changed: true,
             rejected_offers: rejected,
         }));
     }

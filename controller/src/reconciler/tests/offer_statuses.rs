@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Lets the statuses of offers be written.
-fn flush(world: &mut World) {
+pub(super) fn flush(world: &mut World) {
     for _ in 0..3 {
         world.advance_secs(1);
         world.settle();
