@@ -201,12 +201,13 @@ func (x *PolicyRule) GetLimit() string {
 
 // An object of some cluster; empty parts are unknown or do not apply.
 type Target struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	ApiVersion    string                 `protobuf:"bytes,3,opt,name=apiVersion,proto3" json:"apiVersion,omitempty"`
-	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name by which this cluster knows another one; empty for an object of this cluster.
+	Cluster       string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Namespace     string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	ApiVersion    string `protobuf:"bytes,3,opt,name=apiVersion,proto3" json:"apiVersion,omitempty"`
+	Kind          string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,7 +283,8 @@ type EvaluateRequest struct {
 	Targets map[string]*Target `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Rule    *PolicyRule        `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The node that each target that is a pod runs on, by target name; empty if it is not
-	// placed. Of a pod without an entry the caller does not say.
+	// placed. Of a pod without an entry the caller does not say. For a pod of another cluster
+	// HOST:PORT of its node.
 	TargetNodes map[string]string `protobuf:"bytes,16,rep,name=targetNodes,proto3" json:"targetNodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The places of each target that is an Endpoints object, by target name: the nodes of its pods,
 	// and HOST:PORT of endpoints outside the cluster.
@@ -755,8 +757,9 @@ type Peer struct {
 	// Target name in the offer.
 	Role   string  `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Target *Target `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	// The node that a pod runs on. For an Endpoints object, one peer for each place: the node of one
-	// of its pods, or HOST:PORT of an endpoint outside the cluster. Empty for other kinds.
+	// The node that a pod runs on, or HOST:PORT of the node of a pod of another cluster. For an
+	// Endpoints object, one peer for each place: the node of one of its pods, or HOST:PORT of an
+	// endpoint outside the cluster. Empty for other kinds.
 	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -880,7 +883,7 @@ type EndpointCostRequest struct {
 	// is empty, and so is the workload's uid.
 	Source *Target     `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	Rule   *PolicyRule `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
-	// The peers' nodes, each once.
+	// The peers' nodes and places, each once.
 	PeerNodes     []string  `protobuf:"bytes,3,rep,name=peerNodes,proto3" json:"peerNodes,omitempty"`
 	EligibleNodes []string  `protobuf:"bytes,4,rep,name=eligibleNodes,proto3" json:"eligibleNodes,omitempty"`
 	Workload      *Workload `protobuf:"bytes,16,opt,name=workload,proto3" json:"workload,omitempty"`

@@ -91,7 +91,8 @@ pub struct Peer {
     pub role: String,
     /// The object.
     pub reference: Reference,
-    /// The node of a pod, or the name of an endpoint; `None` for other kinds.
+    /// The node of a pod, or `HOST:PORT` of the node of another cluster's pod; a place of an endpoint;
+    /// `None` for other kinds.
     pub node: Option<String>,
 }
 
@@ -160,8 +161,9 @@ impl PeerCounts<'_> {
 pub struct EvaluationRequest {
     /// The objects of one binding, by target name.
     pub targets: BTreeMap<String, Reference>,
-    /// The nodes of targets that are pods, by target name; `None` if the pod has none. Only
-    /// Tautline's controller sends it, so that providers need not watch pods.
+    /// The nodes of targets that are pods, by target name; `HOST:PORT` of the node for a pod of
+    /// another cluster, `None` for a pod without a node. Only Tautline's controller sends it, so that
+    /// providers need not watch pods.
     pub target_nodes: BTreeMap<String, Option<String>>,
     /// The places of targets that are Endpoints objects, by target name: the nodes of their pods,
     /// and `HOST:PORT` of endpoints outside the cluster. Only Tautline's controller sends it.

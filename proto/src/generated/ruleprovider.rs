@@ -14,6 +14,7 @@ pub struct PolicyRule {
 /// An object of some cluster; empty parts are unknown or do not apply.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Target {
+    /// The name by which this cluster knows another one; empty for an object of this cluster.
     #[prost(string, tag = "1")]
     pub cluster: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -36,7 +37,8 @@ pub struct EvaluateRequest {
     #[prost(message, optional, tag = "2")]
     pub rule: ::core::option::Option<PolicyRule>,
     /// The node that each target that is a pod runs on, by target name; empty if it is not
-    /// placed. Of a pod without an entry the caller does not say.
+    /// placed. Of a pod without an entry the caller does not say. For a pod of another cluster
+    /// HOST:PORT of its node.
     #[prost(btree_map = "string, string", tag = "16")]
     pub target_nodes: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -245,8 +247,9 @@ pub struct Peer {
     pub role: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub target: ::core::option::Option<Target>,
-    /// The node that a pod runs on. For an Endpoints object, one peer for each place: the node of one
-    /// of its pods, or HOST:PORT of an endpoint outside the cluster. Empty for other kinds.
+    /// The node that a pod runs on, or HOST:PORT of the node of a pod of another cluster. For an
+    /// Endpoints object, one peer for each place: the node of one of its pods, or HOST:PORT of an
+    /// endpoint outside the cluster. Empty for other kinds.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
 }
@@ -268,7 +271,7 @@ pub struct EndpointCostRequest {
     pub source: ::core::option::Option<Target>,
     #[prost(message, optional, tag = "2")]
     pub rule: ::core::option::Option<PolicyRule>,
-    /// The peers' nodes, each once.
+    /// The peers' nodes and places, each once.
     #[prost(string, repeated, tag = "3")]
     pub peer_nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "4")]

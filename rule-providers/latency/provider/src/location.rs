@@ -21,16 +21,23 @@ pub(crate) fn location<'a>(snapshot: &'a Snapshot, node: &'a str) -> Location<'a
     }
 }
 
-/// Returns the location of a place that is the node of an endpoint or an address outside the cluster.
-/// Rows for the name of the Service apply to all of its addresses, as those of a zone.
-pub(crate) fn location_of_endpoint<'a>(
-    of_node: Location<'a>,
-    service: Option<&'a str>,
-) -> Location<'a> {
+/// Returns the location of a place that is a node or an address outside the cluster. Rows for
+/// `name`, the [`row_name`] of the object there, apply to all of its addresses, as those of a zone.
+pub(crate) fn location_of_place<'a>(of_node: Location<'a>, name: Option<&'a str>) -> Location<'a> {
     let is_outside = host_and_port(of_node.node).is_some();
     Location {
-        zone: of_node.zone.or_else(|| service.filter(|_| is_outside)),
+        zone: of_node.zone.or_else(|| name.filter(|_| is_outside)),
         ..of_node
+    }
+}
+
+/// Returns the name by which tables know the addresses of an object: that of its cluster if it is
+/// another one, else that of a Service; `None` for a pod of this cluster.
+pub(crate) fn row_name(target: &Reference) -> Option<&str> {
+    match target.cluster.as_str() {
+        "" if is_pod(target) => None,
+        "" => Some(&target.name),
+        cluster => Some(cluster),
     }
 }
 
@@ -56,6 +63,7 @@ pub(crate) fn each_two<T>(list: &[T]) -> impl Iterator<Item = (&T, &T)> {
     all.flat_map(move |(i, a)| list[i + 1..].iter().map(move |b| (a, b)))
 }
 
+/// Returns whether the target is a pod, of this cluster or of another one.
 pub(crate) fn is_pod(target: &Reference) -> bool {
     target.kind == "Pod"
 }

@@ -12,7 +12,7 @@ use tautline_sdk::{
 };
 
 use crate::{
-    location::is_pod,
+    location::row_name,
     network::Network,
     rules::{
         answer_metrics::AnswerMetrics,
@@ -143,11 +143,13 @@ impl RuleProvider for Latency {
     }
 }
 
-/// Replaces the places of peers that are not pods by their names, each once for a role: reservations
-/// of bandwidth and tables go by these.
+/// Replaces the places of peers that are Services or pods of other clusters by their [`row_name`],
+/// a Service's once for a role: reservations of bandwidth and tables go by these.
 fn name_peers(peers: &mut Vec<Peer>) {
-    for peer in peers.iter_mut().filter(|p| !is_pod(&p.reference)) {
-        peer.node = peer.node.as_ref().map(|_| peer.reference.name.clone());
+    for peer in peers.iter_mut().filter(|p| p.node.is_some()) {
+        if let Some(name) = row_name(&peer.reference) {
+            peer.node = Some(name.to_owned());
+        }
     }
     // The places of an endpoint are adjacent.
     peers.dedup();

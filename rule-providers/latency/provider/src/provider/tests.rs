@@ -180,6 +180,7 @@ fn a_malformed_table_names_the_line() {
 }
 
 mod offers;
+mod other_clusters;
 mod outside;
 mod tenants;
 

@@ -188,7 +188,10 @@ impl Bandwidth {
         let each = nodes.len() as u64 - 1;
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
         let mut between = Vec::new();
-        for (a, b) in each_two(&nodes) {
+        // What lies between two other clusters is no way of this one.
+        let is_other_cluster = |name: &str| targets.iter().any(|t| t.cluster == name);
+        let judged = |(a, b): &(&String, &String)| !(is_other_cluster(a) && is_other_cluster(b));
+        for (a, b) in each_two(&nodes).filter(judged) {
             let row = row_of(a.as_str(), b.as_str());
             if let Some(row) = &row {
                 *shared.entry(row_key(row)).or_default() += 1;
@@ -196,6 +199,7 @@ impl Bandwidth {
             between.push((a.as_str(), b.as_str(), row));
         }
         let nic = |node| others.nic(context.network, node, each);
+        let is_node = |name| snapshot.node(name).is_some();
         let mut worst: Option<(u64, Bottleneck, &str, &str)> = None;
         let mut carried: Option<(u64, &str, &str)> = None;
         for (a, b, row) in between {
@@ -210,7 +214,9 @@ impl Bandwidth {
                 ));
             };
             context.metrics.answered(RULE, [by.basis()]);
-            if let Some(bits) = self.transfers.result(context.network, a, b)
+            if is_node(a)
+                && is_node(b)
+                && let Some(bits) = self.transfers.result(context.network, a, b)
                 && carried.is_none_or(|(least, ..)| bits < least)
             {
                 carried = Some((bits, a, b));

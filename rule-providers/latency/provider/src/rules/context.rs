@@ -46,12 +46,18 @@ impl RuleContext<'_> {
         }
     }
 
-    /// Returns the nodes of the targets, each once; `Err` has the evaluation if there are no pairs
-    /// to evaluate.
+    /// Returns the nodes of the targets, each once, and of a pod of another cluster that cluster in
+    /// place of the node; `Err` has the evaluation if there are no pairs to evaluate.
     pub fn nodes_of_targets(&self, request: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.network.store.snapshot();
         let targets = request.targets.iter();
-        let nodes = targets.map(|(name, target)| node_of_target(&snapshot, request, name, target));
+        let nodes = targets.map(|(name, target)| {
+            let node = node_of_target(&snapshot, request, name, target)?;
+            match target.cluster.as_str() {
+                "" => Some(node),
+                cluster => Some(cluster.to_owned()),
+            }
+        });
         let Some(mut nodes) = nodes.collect::<Option<Vec<String>>>() else {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));
@@ -121,7 +127,8 @@ impl RuleContext<'_> {
     }
 }
 
-/// Returns the node of a target. A pod's node in the request takes precedence over the store's.
+/// Returns the node of a target, or the place of a pod of another cluster: its node may have the
+/// name of one of this cluster. A pod's node in the request takes precedence over the store's.
 fn node_of_target(
     snapshot: &Snapshot,
     request: &EvaluationRequest,
@@ -129,7 +136,8 @@ fn node_of_target(
     target: &Reference,
 ) -> Option<String> {
     match request.target_nodes.get(name) {
-        Some(node) if is_pod(target) => node.clone(),
+        Some(node) if target.is_local_pod() => node.clone(),
+        Some(node) if is_pod(target) => node.clone().filter(|n| host_and_port(n).is_some()),
         _ => node_of(snapshot, target),
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     format::micros,
-    location::{location, location_of_endpoint},
+    location::{location, location_of_place, row_name},
     measurement::{Measurement, RttStats},
     network::{
         Network,
@@ -167,10 +167,10 @@ fn pairs<'a>(
 ) -> Vec<BindingPair<'a>> {
     let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(request.namespace());
-    let services: HashMap<&str, &str> = services(request).collect();
+    let row_names: HashMap<&str, &str> = row_names(request).collect();
     let locate = |place| {
-        let service = services.get(String::as_str(place)).copied();
-        location_of_endpoint(location(&snapshot, place), service)
+        let name = row_names.get(String::as_str(place)).copied();
+        location_of_place(location(&snapshot, place), name)
     };
     let no_figure = |place: &String| context.network.want_outside(requester, place);
     let pair = |(a, b): &'a (String, String)| {
@@ -195,11 +195,17 @@ fn pairs<'a>(
     places.iter().map(pair).collect()
 }
 
-/// Returns the places of Services, each with the name of its Service.
-fn services(request: &EvaluationRequest) -> impl Iterator<Item = (&str, &str)> {
-    let all = request.target_places.iter();
-    let all = all.filter_map(|(target, places)| Some((request.targets.get(target)?, places)));
-    all.flat_map(|(service, places)| places.iter().map(|p| (p.as_str(), service.name.as_str())))
+/// Returns the places of Services and of pods of other clusters, each with the name by which tables
+/// know it.
+fn row_names(request: &EvaluationRequest) -> impl Iterator<Item = (&str, &str)> {
+    let name_of = move |target: &String| row_name(request.targets.get(target)?);
+    let services = request.target_places.iter();
+    let services = services.filter_map(move |(target, places)| Some((name_of(target)?, places)));
+    let pods = request.target_nodes.iter();
+    let pods = pods.filter_map(move |(target, place)| Some((place.as_deref()?, name_of(target)?)));
+    services
+        .flat_map(|(name, places)| places.iter().map(move |place| (place.as_str(), name)))
+        .chain(pods)
 }
 
 async fn probe(network: &Network, pairs: &mut [BindingPair<'_>], within: Duration) {

@@ -11,7 +11,7 @@ use super::{
     verify::verify,
 };
 use crate::{
-    location::{is_pod, location_of_endpoint},
+    location::{location_of_place, row_name},
     network::outside::NoFigure,
 };
 
@@ -49,13 +49,13 @@ fn matrix(
     let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(Some(&request.source.namespace));
     let locate = |node| tables.locate(&snapshot, node);
-    let endpoints = request.peers.iter().filter(|p| !is_pod(&p.reference));
-    let services = endpoints.filter_map(|p| Some((p.node.as_deref()?, &*p.reference.name)));
-    let services: HashMap<&str, &str> = services.collect();
+    let places = request.peers.iter();
+    let row_names = places.filter_map(|p| Some((p.node.as_deref()?, row_name(&p.reference)?)));
+    let row_names: HashMap<&str, &str> = row_names.collect();
     let names = context.network.names();
     let column = |peer| {
-        let service = services.get(String::as_str(peer)).copied();
-        let to = location_of_endpoint(locate(peer), service);
+        let name = row_names.get(String::as_str(peer)).copied();
+        let to = location_of_place(locate(peer), name);
         PeerRtts::new(to, tables, names.row(context.network, peer))
     };
     let columns: Vec<PeerRtts<'_>> = peers.iter().map(column).collect();

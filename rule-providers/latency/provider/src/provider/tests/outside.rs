@@ -20,7 +20,7 @@ fn endpoints(name: &str) -> Reference {
     }
 }
 
-fn outside(provider: &Latency) {
+pub(super) fn outside(provider: &Latency) {
     let range = "203.0.113.0/24".parse().unwrap();
     let allowed = AllowedAddresses::new(vec![range], None);
     provider.network.allow_outside(allowed);

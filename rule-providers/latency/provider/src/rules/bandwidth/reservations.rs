@@ -211,7 +211,8 @@ impl ReservedView {
     /// Returns the index of a binding's reservation in the order of seniority.
     pub(crate) fn of_binding(&self, targets: &[&Reference], bits: u64) -> Option<usize> {
         let same = |a: &Reference, b: &Reference| {
-            a.kind == b.kind && a.namespace == b.namespace && a.name == b.name
+            (&a.cluster, &a.kind) == (&b.cluster, &b.kind)
+                && (&a.namespace, &a.name) == (&b.namespace, &b.name)
         };
         let first = targets.first()?;
         let known = self
@@ -384,9 +385,10 @@ fn offer_key(entry: &OfferEntry) -> String {
     key(&entry.offer.namespace, &entry.offer.name)
 }
 
-/// Returns the request of the offer's rule `bandwidth`, in bits per second; 0 without a valid one.
+/// Returns the request of the offer's rule `bandwidth`, in bits per second; 0 without a valid one,
+/// and of an offer with targets of other clusters, whose pods the provider does not know.
 fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
-    if entry.offer.terminating {
+    if entry.offer.terminating || !entry.offer.remote_targets.is_empty() {
         return 0;
     }
     let (rules, _) = constraints::offer_rules(snapshot, &entry.offer);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tautline_core::{
     index::{Kind, Object},
     model::{self, TargetKind},
+    remote::{RemotePod, RemotePods, RemoteState, RemoteTarget, Scope},
     selector::Selector,
 };
 use tautline_runtime::cluster_store::ClusterStore;
@@ -130,6 +131,56 @@ fn bindings_reserve_on_nics_and_on_the_way() {
     assert_eq!(now().of_node("a1", None), 0);
     store.delete(Kind::Offer, "shop/fast");
     assert_eq!(now().of_node("b1", None), 0);
+}
+
+#[test]
+fn offers_with_targets_of_other_clusters_reserve_nothing() {
+    let (store, reservations, caps) = (ClusterStore::default(), Reservations::default(), caps());
+    for (name, zone) in [("a1", "za"), ("b1", "zb")] {
+        store.apply(node(name, zone));
+    }
+    store.apply(policy("fast", "1G"));
+    store.apply(pod("web-0", "web", Some("a1")));
+    store.apply(pod("db-0", "db", Some("b1")));
+    let in_east = RemotePod {
+        cluster: "east".into(),
+        namespace: "shop".into(),
+        name: "db-0".into(),
+        place: Some("203.0.113.7:10250".into()),
+        ..RemotePod::default()
+    };
+    let reference = in_east.reference();
+    store.apply(Object::RemotePods(RemotePods {
+        scope: Scope {
+            cluster: "east".into(),
+            namespace: "shop".into(),
+        },
+        state: RemoteState::Current,
+        pods: [("db-0".into(), Arc::new(in_east))].into(),
+    }));
+    let put = |remote_targets: Vec<RemoteTarget>| {
+        let Object::Offer(offer) = offer("fast", ["web", "db"]) else {
+            unreachable!()
+        };
+        store.apply(Object::Offer(Offer {
+            remote_targets,
+            ..offer
+        }));
+        let trusted = TrustedNamespaces::default();
+        reservations.at(&trusted, &store.snapshot(), &caps, None)
+    };
+    let reserved = put(Vec::new());
+    assert_eq!(reserved.of_node("a1", None), 1_000_000_000);
+    let web = Reference::pod("shop", "web-0");
+    let of_binding = |db: &Reference| reserved.of_binding(&[db, &web], 1_000_000_000);
+    assert_eq!(of_binding(&Reference::pod("shop", "db-0")), Some(0));
+    assert_eq!(of_binding(&reference), None, "a pod of the same name");
+    let reserved = put(vec![RemoteTarget {
+        name: "there".into(),
+        cluster: "east".into(),
+        selector: Selector::default(),
+    }]);
+    assert_eq!(reserved.of_node("a1", None), 0);
 }
 
 /// What may happen to the cluster.
