@@ -88,6 +88,7 @@ fn config(args: Args) -> Config {
         protecting_annotations: args.no_evict_annotations,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
+        cluster_secrets: args.providers.cluster_secrets.clone(),
         provider_client: args.providers.config(config.provider_client.clone()),
         advertise_gate: args.advertise_gate,
         open_reports: args.open_reports,

@@ -211,6 +211,7 @@ pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<L
 
 fn config(args: Args) -> Result<Config> {
     let namespace = args.providers.own.namespace.clone();
+    let cluster_secrets = args.providers.cluster_secrets.clone();
     let provider_config = args.providers.config(ClientConfig::default());
     if provider_config.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
@@ -238,6 +239,7 @@ fn config(args: Args) -> Result<Config> {
         group_timeout: args.group_timeout,
         tracks_in_flight: true,
         controller_namespace: namespace,
+        cluster_secrets,
         providers: ClientConfig {
             provider_unavailable: args.provider_unavailable,
             allocator_annotations: args.allocator_annotations,
@@ -279,9 +281,20 @@ mod tests {
         args: Args,
     }
 
-    fn answer(args: &[&str]) -> Result<AnswerMode> {
+    fn parsed(args: &[&str]) -> Result<Config> {
         let line = std::iter::once("x").chain(args.iter().copied());
-        Ok(config(Line::parse_from(line).args)?.answer)
+        config(Line::parse_from(line).args)
+    }
+
+    fn answer(args: &[&str]) -> Result<AnswerMode> {
+        Ok(parsed(args)?.answer)
+    }
+
+    #[test]
+    fn other_clusters_are_off_unless_configured() {
+        assert_eq!(parsed(&[]).unwrap().cluster_secrets, None);
+        let secrets = parsed(&["--cluster-secrets", "ns"]).unwrap();
+        assert_eq!(secrets.cluster_secrets.as_deref(), Some("ns"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Defines the command-line flags of servers that call rule providers: trust, deadlines and TLS.
+//! Defines the command-line flags of servers that call rule providers: trust, other clusters,
+//! deadlines and TLS.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,6 +13,7 @@ use tautline_runtime::tls::ClientFiles;
 use crate::{
     choice_arg::{Choice, one_of},
     duration_arg::parse_duration,
+    scope,
 };
 
 #[derive(clap::Args, Clone, Debug)]
@@ -21,6 +23,10 @@ pub(crate) struct ProviderArgs {
     provider_deadline: Option<Duration>,
     #[command(flatten)]
     pub(crate) own: OwnArgs,
+    /// Namespace of the Secrets with the kubeconfigs of other clusters, whose pods offers can name
+    /// [default: off]
+    #[arg(long, value_name = "NS", value_parser = scope::name)]
+    pub(crate) cluster_secrets: Option<String>,
     /// Where Tautline calls providers whose Service is of type ExternalName: the author of
     /// such a Service chooses the address
     #[arg(long, value_name = "WHERE", default_value = "off", value_parser = one_of(&EXTERNAL_NAMES))]

@@ -19,6 +19,7 @@ use tautline_runtime::{
     history::{FigureHistory, HISTORY_PATH},
     http,
     lease::{self, Term},
+    other_clusters,
     tasks::Tasks,
     watch::{Watch, WatchMetrics},
 };
@@ -113,6 +114,16 @@ impl App {
         };
         watch.pods(tasks);
         watch.all_except_pods(tasks);
+        if let Some(namespace) = &context.config.cluster_secrets {
+            other_clusters::spawn(
+                &client,
+                &context.store,
+                namespace,
+                &mut self.registry,
+                &context.readiness,
+                tasks,
+            );
+        }
         let follow = dynamic_watch::watch_dynamic_kinds(
             client.clone(),
             context.store.clone(),

@@ -41,6 +41,9 @@ pub struct Config {
     pub exempt_namespaces: BTreeSet<String>,
     /// True if evictions and mitigations are only reported, not carried out.
     pub dry_run: bool,
+    /// The namespace of the Secrets with the kubeconfigs of other clusters; `None`: no other cluster
+    /// is read.
+    pub cluster_secrets: Option<String>,
     /// True if the controller adds the gate's resource to the capacity of nodes.
     pub advertise_gate: bool,
     /// True if the controller writes a Report of OpenReports for each offer.
@@ -65,6 +68,7 @@ impl Config {
             protecting_annotations: Vec::new(),
             exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             dry_run: false,
+            cluster_secrets: None,
             advertise_gate: false,
             open_reports: false,
             provider_client: ClientConfig {

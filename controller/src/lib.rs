@@ -34,7 +34,7 @@ mod schedule;
 mod violations;
 
 use prometheus_client::registry::Registry;
-use tautline_runtime::{events::Events, watch::WatchMetrics};
+use tautline_runtime::{events::Events, other_clusters::OtherClusterMetrics, watch::WatchMetrics};
 
 pub use app::App;
 pub use config::{AnnotationError, AnnotationMatch, Config, LEASE};
@@ -47,5 +47,6 @@ pub fn example_metrics(registry: &mut Registry) {
     tautline_provider_client::Metrics::example("", registry);
     Events::new().0.register(registry);
     WatchMetrics::example("", registry);
+    OtherClusterMetrics::example("", registry);
     tautline_pod_requeue::Metrics::example("", registry);
 }

@@ -13,7 +13,7 @@ use tautline_runtime::{
     dynamic_watch::{self, WatchedKinds},
     events::{self, Queue},
     history::FigureHistory,
-    http,
+    http, other_clusters,
     tasks::Tasks,
     watch::{Watch, WatchMetrics},
 };
@@ -144,6 +144,16 @@ impl App {
             };
             watch.all_except_pods(tasks);
             watch.pods(tasks);
+            if let Some(namespace) = &state.config.cluster_secrets {
+                other_clusters::spawn(
+                    &client,
+                    &state.store,
+                    namespace,
+                    &mut self.registry,
+                    &self.readiness,
+                    tasks,
+                );
+            }
             requeue::spawn(&state, &client, &mut self.registry, tasks);
             let (queue, events_client, events_stop) =
                 (self.event_queue, client.clone(), stop.clone());

@@ -71,6 +71,9 @@ pub struct Config {
     pub tracks_in_flight: bool,
     /// The namespace of the controller's Lease.
     pub controller_namespace: String,
+    /// The namespace of the Secrets with the kubeconfigs of other clusters; `None`: no other cluster
+    /// is read.
+    pub cluster_secrets: Option<String>,
     /// The configuration of calls to rule providers and underlay controllers.
     pub providers: ClientConfig,
     /// The destination of spans of governed pods' rounds.
@@ -95,6 +98,7 @@ impl Default for Config {
             group_timeout: Duration::from_secs(30),
             tracks_in_flight: true,
             controller_namespace: OWN_NAMESPACE.to_owned(),
+            cluster_secrets: None,
             providers: ClientConfig {
                 scheduler_share_percent: Some(5),
                 streams: true,

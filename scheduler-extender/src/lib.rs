@@ -56,6 +56,7 @@ use tautline_runtime::{
     cluster_store::ClusterStore,
     events::Events,
     http::{ConnectionMetrics, PortMetrics},
+    other_clusters::OtherClusterMetrics,
     watch::WatchMetrics,
 };
 
@@ -78,6 +79,7 @@ pub fn example_metrics(registry: &mut Registry) {
     tautline_provider_client::Metrics::example("", registry);
     Events::new().0.register(registry);
     WatchMetrics::example("", registry);
+    OtherClusterMetrics::example("", registry);
     tautline_pod_requeue::Metrics::example("", registry);
 }
 

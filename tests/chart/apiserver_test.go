@@ -55,12 +55,15 @@ func TestAPIServerTakesTheChart(t *testing.T) {
 			plane.warnings = nil
 		}
 	}
-	// So are the dispatcher and the account in worker clusters, which the chart does not have.
+	// So are the dispatcher and the accounts in other clusters, which the chart does not have.
 	plane.namespace(t, "kueue-system")
 	dispatcher := kustomize(t, filepath.Join(Dir, "../with-dispatch"))
 	worker, err := os.ReadFile(filepath.Join(Dir, "../with-dispatch/worker.yaml"))
 	check(t, err)
-	for _, text := range append(dispatcher, strings.Split(string(worker), "\n---\n")...) {
+	peer, err := os.ReadFile(filepath.Join(Dir, "../with-clusters/peer.yaml"))
+	check(t, err)
+	accounts := strings.Split(string(worker)+"\n---\n"+string(peer), "\n---\n")
+	for _, text := range append(dispatcher, accounts...) {
 		object := manifest(t, text)
 		if err := plane.apply(t.Context(), object); err != nil || len(plane.warnings) > 0 {
 			t.Errorf("%s: %v %v", key(object), err, plane.warnings)

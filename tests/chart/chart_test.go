@@ -148,6 +148,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{"gpu: {enabled: true, delivery: device-plugin, evictAfter: 10m}", "gpu.evictAfter needs gpu.delivery dra"},
 		{"gpu: {evictAfter: ten}", "does not match pattern"},
 		{"gpu: {delivery: nri}", "value must be one of 'auto', 'dra', 'device-plugin'"},
+		{"clusters: {namespace: a/b}", "does not match pattern"},
 		{"gpu: {limits: strict}", "value must be one of 'none', 'timeslice', 'mps', 'mig', 'hami-core'"},
 	} {
 		_, err := Release{Values: values(t, test.values)}.Render()
@@ -244,6 +245,7 @@ providerUnavailable: reject
 exemptNamespaces: [monitoring]
 providerNamespaces: [infra]
 providerTLS: {clientSecret: c, serverSecret: s}
+clusters: {enabled: true}
 listenHost: 0.0.0.0
 ` + gpu + `networkPolicy: {enabled: true}
 metrics: {podMonitor: {enabled: true}, prometheusRule: {enabled: true}}

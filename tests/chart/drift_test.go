@@ -37,6 +37,7 @@ func TestChartIsKustomization(t *testing.T) {
 		{"network-policy", asKustomize + "networkPolicy: {enabled: true}", []string{".", "webhooks", "network-policy"}},
 		{"with-bind", asKustomize + "extender: {bind: true, tls: {requireClientCert: true}}", []string{"with-bind", "webhooks"}},
 		{"with-gate", asKustomize + "controller: {advertiseGate: true}", []string{"with-gate", "webhooks"}},
+		{"with-clusters", asKustomize + "clusters: {enabled: true}", []string{"with-clusters", "webhooks"}},
 		{"with-open-reports", asKustomize + "controller: {openReports: true}", []string{"with-open-reports", "webhooks"}},
 		{"with-gpu", asKustomize + "extender: {tls: {requireClientCert: true}}\ngpu: {enabled: true, delivery: device-plugin}", []string{"with-gpu", "webhooks"}},
 	} {

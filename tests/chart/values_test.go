@@ -277,6 +277,16 @@ var cases = []struct {
 			"DaemonSet/tautline-gpu-agent " + pod + ".affinity":                      `{"nodeAffinity":{}}`,
 			"DaemonSet/tautline-gpu-agent " + container + ".resources.limits.memory": "1Gi",
 		}},
+	{"clusters.enabled clusters.namespace", "clusters: {enabled: true, namespace: kubeconfigs}", want{
+		"Deployment/tautline-controller " + args:            `["controller","--cluster-secrets=kubeconfigs"]`,
+		"Deployment/tautline-scheduler " + args:             `["extender","--listen=127.0.0.1:8888","--cluster-secrets=kubeconfigs"]`,
+		"Namespace/kubeconfigs":                             "kubeconfigs",
+		"Role/tautline-clusters .metadata.namespace":        "kubeconfigs",
+		"Role/tautline-clusters .rules[*].resources":        `["secrets"]`,
+		"Role/tautline-clusters .rules[*].verbs":            `["get","list","watch"]`,
+		"RoleBinding/tautline-clusters .metadata.namespace": "kubeconfigs",
+		"RoleBinding/tautline-clusters .subjects[*].name":   "tautline-scheduler tautline-controller",
+	}},
 	{"providerUnavailable", "providerUnavailable: reject", want{
 		"Deployment/tautline-scheduler " + args: `["extender","--listen=127.0.0.1:8888","--provider-unavailable=reject"]`,
 	}},

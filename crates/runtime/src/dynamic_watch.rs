@@ -47,9 +47,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-/// The kinds that the offers of each namespace name, with the Unix time when the oldest such offer
-/// was created.
-type ByNamespace<'a> = BTreeMap<&'a str, BTreeMap<Gvk, i64>>;
+/// The keys that the offers of each namespace name, such as kinds, with the Unix time when the
+/// oldest such offer was created.
+pub(crate) type ByNamespace<'a, K = Gvk> = BTreeMap<&'a str, BTreeMap<K, i64>>;
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
 /// The time after which the objects of an absent kind are removed: the API server may lose a kind
@@ -157,7 +157,7 @@ impl DynamicWatcher {
     async fn update_kinds(&self, watches: &mut Watches, over_limit: &mut BTreeSet<Gvk>) {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
-        let (selected, beyond) = select_kinds(&named);
+        let (selected, beyond) = select_in_turn(&named, MAX_KINDS);
         let named_no_more = watches.keys().filter(|gvk| !selected.contains(gvk));
         for gvk in named_no_more.cloned().collect::<Vec<_>>() {
             let Some(task) = watches.remove(&gvk) else {
@@ -295,26 +295,26 @@ fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespac
     named
 }
 
-/// Returns the kinds to watch, and the kinds beyond [`MAX_KINDS`]. Namespaces get one kind each in
-/// turn, the kind of their oldest offer first: a tenant with many kinds takes no place from others,
-/// and the younger of two tenants takes no place from the older.
-fn select_kinds(named: &ByNamespace<'_>) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
-    let mut ranks: BTreeMap<&Gvk, (usize, i64)> = BTreeMap::new();
-    for kinds in named.values() {
-        let mut by_age: Vec<(i64, &Gvk)> = kinds.iter().map(|(gvk, age)| (*age, gvk)).collect();
+/// Returns the keys to watch, at most `limit`, and the others. Namespaces get one key each in turn,
+/// the key of their oldest offer first: a tenant with many keys takes no place from others, and the
+/// younger of two tenants takes no place from the older.
+pub(crate) fn select_in_turn<K: Clone + Ord>(
+    named: &ByNamespace<'_, K>,
+    limit: usize,
+) -> (BTreeSet<K>, BTreeSet<K>) {
+    let mut ranks: BTreeMap<&K, (usize, i64)> = BTreeMap::new();
+    for keys in named.values() {
+        let mut by_age: Vec<(i64, &K)> = keys.iter().map(|(key, age)| (*age, key)).collect();
         by_age.sort_unstable();
-        for (turn, (created, gvk)) in by_age.into_iter().enumerate() {
-            let best = ranks.entry(gvk).or_insert((turn, created));
+        for (turn, (created, key)) in by_age.into_iter().enumerate() {
+            let best = ranks.entry(key).or_insert((turn, created));
             *best = (turn, created).min(*best);
         }
     }
-    let mut ranked: Vec<_> = ranks.into_iter().map(|(gvk, rank)| (rank, gvk)).collect();
+    let mut ranked: Vec<_> = ranks.into_iter().map(|(key, rank)| (rank, key)).collect();
     ranked.sort_unstable();
-    let mut selected = ranked.into_iter().map(|(_, gvk)| gvk.clone());
-    (
-        selected.by_ref().take(MAX_KINDS).collect(),
-        selected.collect(),
-    )
+    let mut selected = ranked.into_iter().map(|(_, key)| key.clone());
+    (selected.by_ref().take(limit).collect(), selected.collect())
 }
 
 fn retry_after(failures: u32) -> Duration {

@@ -39,6 +39,8 @@ pub mod lease;
 #[cfg(feature = "cluster")]
 pub mod manifest_files;
 #[cfg(feature = "cluster")]
+pub mod other_clusters;
+#[cfg(feature = "cluster")]
 pub mod pods;
 #[cfg(feature = "cluster")]
 pub mod single_watch;

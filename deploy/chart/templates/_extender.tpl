@@ -8,6 +8,7 @@
 {{- end }}
 {{- include "tautline.exemptArgs" . | nindent 0 }}
 {{- include "tautline.trustArgs" . | nindent 0 }}
+{{- include "tautline.clusterArgs" . | nindent 0 }}
 {{- include "tautline.providerClientArgs" . | nindent 0 }}
 {{- with .Values.extender.extraArgs }}
 {{- toYaml . | nindent 0 }}

@@ -55,6 +55,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Flag of the kubeconfigs of other clusters. */}}
+{{- define "tautline.clusterArgs" -}}
+{{- if .Values.clusters.enabled -}}
+- --cluster-secrets={{ .Values.clusters.namespace }}
+{{- end }}
+{{- end }}
+
 {{/* A ClusterRoleBinding: (list $ NAME ACCOUNT ROLE). */}}
 {{- define "tautline.clusterRoleBinding" -}}
 {{- $root := index . 0 -}}

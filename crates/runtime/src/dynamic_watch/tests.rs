@@ -205,18 +205,18 @@ fn gvk(group: &str) -> Gvk {
 }
 
 #[test]
-fn select_kinds_serves_every_namespace() {
+fn select_in_turn_serves_every_namespace() {
     let mut named: ByNamespace<'_> = BTreeMap::new();
     let evil = groups("a", 100);
     named.insert("evil", evil.iter().map(|g| (gvk(g), 1)).collect());
     named.insert("shop", BTreeMap::from([(gvk("zz"), 2)]));
-    let (selected, beyond) = select_kinds(&named);
+    let (selected, beyond) = select_in_turn(&named, MAX_KINDS);
     assert_eq!((selected.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
     assert!(selected.contains(&gvk("zz")));
 }
 
 #[test]
-fn select_kinds_shares_places_and_prefers_the_oldest_offers() {
+fn select_in_turn_shares_places_and_prefers_the_oldest_offers() {
     let mut named: ByNamespace<'_> = BTreeMap::new();
     // The later a kind in the alphabet, the older its offer.
     let evil = groups("a", 100);
@@ -224,7 +224,7 @@ fn select_kinds_shares_places_and_prefers_the_oldest_offers() {
     named.insert("evil", by_age.map(|(g, age)| (gvk(g), age)).collect());
     let shop = groups("z", 10);
     named.insert("shop", shop.iter().map(|g| (gvk(g), 1_000)).collect());
-    let (selected, _) = select_kinds(&named);
+    let (selected, _) = select_in_turn(&named, MAX_KINDS);
     let of = |prefix: &str| selected.iter().filter(|k| k.0.starts_with(prefix)).count();
     assert_eq!((of("a"), of("z")), (MAX_KINDS / 2, MAX_KINDS / 2));
     let oldest = &evil[100 - MAX_KINDS / 2..];
@@ -240,7 +240,7 @@ fn select_kinds_shares_places_and_prefers_the_oldest_offers() {
         let age = 100 - i as i64;
         named.insert(name, BTreeMap::from([(gvk(name), age)]));
     }
-    let (_, beyond) = select_kinds(&named);
+    let (_, beyond) = select_in_turn(&named, MAX_KINDS);
     assert_eq!(beyond, BTreeSet::from([gvk("n00")]));
 }
 
