@@ -5,6 +5,7 @@ pub(crate) mod builtin;
 mod claims;
 mod extender;
 mod not_considered;
+mod other_clusters;
 mod reserve;
 mod rule_check;
 
@@ -78,7 +79,8 @@ pub struct Placement {
     /// The scheduling gates that the pod waits for; kube-scheduler ignores it until they are gone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<String>,
-    /// The pod's fields that could change the answer, and that the plan does not consider.
+    /// The pod's fields, and its peers in other clusters, that could change the answer and that the
+    /// plan does not consider.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_considered: Vec<String>,
     /// The nodes that Kubernetes' own rules exclude, before any provider is called.
@@ -144,6 +146,8 @@ impl LocalScheduler {
                 (_, None) => {}
             }
         }
+        let empty_scopes = other_clusters::empty_scopes(&store.snapshot());
+        empty_scopes.into_iter().for_each(|o| store.apply(o));
         pending.sort_by_key(|pod| Reverse(priority(pod)));
         let providers = ClientConfig {
             deadline: CALL_DEADLINE,

@@ -1,4 +1,5 @@
-//! Names the fields of a pod that could change its node and that plans do not consider.
+//! Names the fields of a pod, and its peers, that could change its node and that plans do not
+//! consider.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use tautline_api::{convert, manifest::Item};
 use tautline_core::{Snapshot, names::DEFAULT_SCHEDULER, volumes::PodVolumes};
 use tautline_gpu_placement::dra;
 
-use super::claims::namespace_and_name;
+use super::{claims::namespace_and_name, other_clusters};
 
 /// The schedulers whose part is played here, the second by Tautline's manifests.
 const SCHEDULERS: [&str; 2] = [DEFAULT_SCHEDULER, "tautline-scheduler"];
@@ -63,7 +64,7 @@ pub(super) struct Answer<'a> {
     pub(super) rules: Vec<&'a str>,
 }
 
-/// Returns the fields of the pod that were not considered and could change the answer.
+/// Returns the fields and peers of the pod that were not considered and could change the answer.
 pub(super) fn fields(
     pod: &Pod,
     snapshot: &Snapshot,
@@ -112,6 +113,7 @@ pub(super) fn fields(
     if unread.csi_nodes && !of_pod.claims.is_empty() {
         found.push("volumes (limits of CSINodes)".to_owned());
     }
+    found.extend(other_clusters::peers(pod, snapshot));
     found
 }
 
