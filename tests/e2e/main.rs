@@ -41,6 +41,7 @@ mod manifests;
 mod mutation;
 mod node_judge;
 mod open_reports;
+mod other_clusters;
 mod outside;
 mod placement;
 mod relabeling;

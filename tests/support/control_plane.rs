@@ -188,8 +188,18 @@ impl ControlPlane {
 
     /// Kills the API server and starts it again after `pause`.
     pub async fn apiserver_away(&mut self, pause: Duration) -> Result<()> {
-        self.apiserver.kill();
+        self.stop_apiserver();
         tokio::time::sleep(pause).await;
+        self.start_apiserver().await
+    }
+
+    /// Kills the API server.
+    pub fn stop_apiserver(&mut self) {
+        self.apiserver.kill();
+    }
+
+    /// Starts the API server after [`Self::stop_apiserver`], and waits until it is ready.
+    pub async fn start_apiserver(&mut self) -> Result<()> {
         self.apiserver = start_apiserver(
             &self.binaries,
             self.dir.path(),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// Users and their groups: administrators, the components, and our service accounts, so that
 /// tests check the deployed roles.
-pub(crate) const USERS: [(&str, &str, &str); 15] = [
+pub(crate) const USERS: [(&str, &str, &str); 16] = [
     ("admin", "admin", "system:masters"),
     ("scheduler", "system:kube-scheduler", ""),
     ("manager", "system:kube-controller-manager", ""),
@@ -44,6 +44,12 @@ pub(crate) const USERS: [(&str, &str, &str); 15] = [
     (
         "worker-dispatch",
         "system:serviceaccount:tautline-system:tautline-dispatch",
+        "system:serviceaccounts",
+    ),
+    // The account of extender and controller in another cluster.
+    (
+        "peer",
+        "system:serviceaccount:tautline-clusters:tautline-peer",
         "system:serviceaccounts",
     ),
     (
