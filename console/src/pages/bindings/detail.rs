@@ -55,6 +55,9 @@ struct Target {
     #[serde(skip)]
     link: Option<String>,
     node: Option<String>,
+    /// `HOST:PORT` of an endpoint outside the cluster, if the object has no other endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
     exists: bool,
 }
 
@@ -165,19 +168,35 @@ fn target(snapshot: &Snapshot, own: &str, role: &str, object: &Reference) -> Tar
     let pod = is_pod
         .then(|| snapshot.pod(namespace, &object.name))
         .flatten();
+    let is_endpoint = object.kind == "Endpoints" && object.cluster.is_empty();
+    let places = is_endpoint.then(|| snapshot.endpoint_places(namespace, &object.name));
+    let place = match places.as_deref() {
+        Some([place]) => Some(place.to_string()),
+        _ => None,
+    };
+    let (of_endpoint, address) = match place {
+        Some(place) if snapshot.node(&place).is_some() => (Some(place), None),
+        // A Service without endpoints has its name for a place.
+        place => (None, place.filter(|place| place.contains(':'))),
+    };
+    let of_pod = pod.and_then(|p| p.node.as_deref()).map(str::to_owned);
     Target {
         role: clean(role),
         object: clean(&reference(object, own)),
         link: pod.map(|_| links::pod(namespace, &object.name)),
-        node: pod.and_then(|p| p.node.as_deref()).map(str::to_owned),
+        node: of_pod.or(of_endpoint),
+        address,
         exists: !is_pod || pod.is_some(),
     }
 }
 
-/// Returns the link to the page of the two nodes that the targets are on; `None` unless exactly two
-/// targets have a node, and these differ.
+/// Returns the link to the page of the two nodes that the targets are on, or of a node and an address
+/// outside the cluster; `None` unless exactly two targets have one, and these differ.
 fn pair(targets: &[Target]) -> Option<String> {
-    let nodes: Vec<&str> = targets.iter().filter_map(|t| t.node.as_deref()).collect();
+    let targets = targets.iter();
+    let nodes: Vec<&str> = targets
+        .filter_map(|t| t.node.as_deref().or(t.address.as_deref()))
+        .collect();
     match nodes[..] {
         [a, b] if a != b => Some(links::pair(a, b)),
         _ => None,
@@ -237,6 +256,7 @@ fn targets(view: &View) -> Markup {
             }),
             text("Node", &|target| html! {
                 @if let Some(node) = &target.node { a href=(links::gpus(node)) { (node) } }
+                @else if let Some(address) = &target.address { (address) }
                 @else { span .dim { "none" } }
             }),
         ]))

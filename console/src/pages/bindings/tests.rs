@@ -15,6 +15,13 @@ const MANIFEST: &str = r"
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db-0, namespace: shop}, spec: {nodeName: n2, containers: []}}
 ---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: old-db, namespace: shop, labels: {kubernetes.io/service-name: old-db}}
+addressType: IPv4
+endpoints: [{addresses: [203.0.113.9]}]
+ports: [{port: 5432, protocol: TCP}]
+---
 apiVersion: constraint.ciena.com/v1alpha1
 kind: ConstraintPolicy
 metadata: {name: near, namespace: shop}
@@ -187,6 +194,17 @@ async fn binding_has_its_rules_targets_and_timeline() {
     ] {
         assert!(body.contains(part), "{part}: {body}");
     }
+}
+
+#[tokio::test]
+async fn binding_leads_to_the_pair_of_a_node_and_an_address_outside() {
+    let mut of_old = ConstraintPolicyBinding::clone(&binding("a", "Compliant", "3ms"));
+    let old = of_old.spec.targets.get_mut("destination").unwrap();
+    (old.kind, old.name) = ("Endpoints".to_owned(), "old-db".to_owned());
+    let console = console(vec![Arc::new(of_old)]);
+    let (_, body) = get(&console, "/bindings/shop/a").await;
+    let part = "href=\"/latency/pair/203.0.113.9%3A5432/n1\"";
+    assert!(body.contains(part), "{body}");
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ fn render(view: &View) -> Markup {
 
 fn end_link(end: &End) -> Markup {
     html! {
-        a href=(links::latency(&end.node)) { (end.node) }
+        @if end.outside { (end.node) } @else { a href=(links::latency(&end.node)) { (end.node) } }
         @if let Some(zone) = &end.zone {
             " in zone " a href=(link("/latency", [("zone", zone.as_str())])) { (zone) }
         }

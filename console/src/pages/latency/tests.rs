@@ -216,6 +216,22 @@ async fn a_pair_has_both_directions_jitter_and_rules() {
 }
 
 #[tokio::test]
+async fn a_pair_may_be_a_node_and_an_address_outside() {
+    let mut report = pair_report();
+    report["to"] = json!({"node": "203.0.113.9:5432", "agent": false, "outside": true});
+    let path = "/latency/pair?from=a1&to=203.0.113.9%3A5432";
+    let console = of_reports(vec![(path, report)]);
+    let (_, page) = get(&console, "/latency/pair/a1/203.0.113.9:5432").await;
+    for part in [
+        "(outside the cluster)",
+        "TCP connects to the address are timed",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("latency?node=203"), "{page}");
+}
+
+#[tokio::test]
 async fn page_without_a_provider_says_what_to_install() {
     let console = of_reports(Vec::new());
     let (status, page) = get(&console, "/latency").await;
