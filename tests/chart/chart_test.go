@@ -149,6 +149,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{"gpu: {evictAfter: ten}", "does not match pattern"},
 		{"gpu: {delivery: nri}", "value must be one of 'auto', 'dra', 'device-plugin'"},
 		{"clusters: {namespace: a/b}", "does not match pattern"},
+		{"clusters: {enabled: true, namespace: tautline-system}", "clusters.namespace must not be the release's namespace"},
 		{"gpu: {limits: strict}", "value must be one of 'none', 'timeslice', 'mps', 'mig', 'hami-core'"},
 	} {
 		_, err := Release{Values: values(t, test.values)}.Render()

@@ -49,7 +49,7 @@ pub(crate) const USERS: [(&str, &str, &str); 16] = [
     // The account of extender and controller in another cluster.
     (
         "peer",
-        "system:serviceaccount:tautline-clusters:tautline-peer",
+        "system:serviceaccount:tautline-peer:tautline-peer",
         "system:serviceaccounts",
     ),
     (

@@ -14,8 +14,8 @@ use tautline_core::{
     remote::{RemotePods, RemoteState, Scope},
 };
 
-/// Returns the namespaces of other clusters that offers name, each without pods: rules of these
-/// offers have no answer while the pods are unknown.
+/// Returns the namespaces of other clusters that offers name, as namespaces without pods. The rules
+/// of these offers have no answer while the pods are unknown.
 pub(super) fn empty_scopes(snapshot: &Snapshot) -> Vec<Object> {
     let scopes = snapshot.offers().flat_map(|entry| {
         let offer = &entry.offer;

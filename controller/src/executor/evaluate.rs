@@ -89,9 +89,16 @@ fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::Eva
         kind: r.kind.clone(),
         name: r.name.clone(),
     };
+    let offer = snapshot.offer(&binding.namespace, &binding.offer);
+    // A binding that someone wrote must not show pods that its namespace does not select.
+    let is_named = |of: &Reference| {
+        let mut targets = offer.into_iter().flat_map(|e| &e.offer.remote_targets);
+        *of.namespace == *binding.namespace && targets.any(|t| *t.cluster == *of.cluster)
+    };
     let node = |of: &Reference| {
         let of_local = || snapshot.pod_of(of)?.node.as_deref();
         let of_remote = || snapshot.remote_pod(of)?.place.as_deref();
+        let of_remote = || of_remote().filter(|_| is_named(of));
         let node = of_local().or_else(of_remote);
         node.unwrap_or_default().to_owned()
     };
@@ -239,11 +246,30 @@ mod tests {
             ..Reference::pod("shop", "db")
         };
         index.apply(east(RemoteState::Current));
+        let target = RemoteTarget {
+            name: "c".into(),
+            cluster: "east".into(),
+            selector: Selector::default(),
+        };
+        for (namespace, name, targets) in [
+            ("shop", "far", vec![target.clone()]),
+            ("shop", "here", Vec::new()),
+            ("bank", "far", vec![target]),
+        ] {
+            index.apply(Object::Offer(Offer {
+                namespace: namespace.into(),
+                name: name.into(),
+                remote_targets: targets,
+                ..Offer::default()
+            }));
+        }
         let in_east = |name: &str| Reference {
             cluster: "east".to_owned(),
             ..Reference::pod("shop", name)
         };
         let binding = BindingSpec {
+            namespace: "shop".into(),
+            offer: "far".into(),
             targets: [
                 ("a".into(), Reference::pod("shop", "web-0")),
                 ("b".into(), Reference::pod("shop", "gone")),
@@ -267,6 +293,15 @@ mod tests {
             (4, "n1", "", "198.51.100.7:10250")
         );
         assert_eq!(node("e"), "", "the local pod of that name is another");
+        for (namespace, offer) in [("shop", "here"), ("shop", "gone"), ("bank", "far")] {
+            let foreign = BindingSpec {
+                namespace: namespace.into(),
+                offer: offer.into(),
+                ..binding.clone()
+            };
+            let request = super::request(&index.snapshot(), &foreign, &Rule::default());
+            assert_eq!(request.target_nodes["c"], "", "{namespace}/{offer}");
+        }
     }
 
     fn answer(compliance: i32) -> (Compliance, String) {

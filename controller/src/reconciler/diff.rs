@@ -9,7 +9,7 @@ use std::{
 
 use tautline_core::{
     binding::{binding_count, desired_bindings, is_countable},
-    index::OfferEntry,
+    index::{Member, OfferEntry},
     model::Offer,
     remote::RemoteState,
 };
@@ -54,12 +54,18 @@ impl BindingReconciler {
         let known: Vec<bool> = listed.chain(current).collect();
         let all_known = known.iter().all(|known| *known);
         let names_gone_object = |binding: &BindingSpec| {
+            let has = |role: &Arc<str>| entry.all_members().any(|(target, _)| target == role);
             let mut targets = entry.all_members().zip(&known);
-            targets.any(|((target, members), known)| {
+            let is_gone = targets.any(|((target, members), known)| {
                 let object = binding.targets.get(target);
-                let member = object.and_then(|object| members.get(&object.name));
-                *known && !member.is_some_and(is_countable)
-            })
+                let exists = object.is_some_and(|object| {
+                    let member = members.get(&object.name);
+                    let same = |m: &&Member| m.reference(&offer.namespace) == *object;
+                    member.filter(same).is_some_and(is_countable)
+                });
+                *known && !exists
+            });
+            is_gone || !binding.targets.keys().all(has)
         };
         let named = |key: &Key| self.bindings.get(key).map(|b| &b.spec);
         let waits = |key: &Key| self.queue.busy.contains(key) || state.postponed.contains_key(key);

@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Instant};
 
 use hashbrown::{HashMap, HashSet};
 use tautline_core::{
+    Snapshot,
     binding::is_countable,
     index::{Member, OfferEntry},
     model::TargetKind,
+    remote::RemoteTarget,
 };
 
 use super::{
@@ -140,7 +142,7 @@ impl BindingReconciler {
             }
         }
         if change.providers_changed || change.clusters_changed {
-            self.apply_providers(change.providers_changed, &mut evaluate);
+            self.apply_providers(change.providers_changed, &before, &mut evaluate);
         }
         if let Some(rejected) = change.rejected_offers {
             let before = std::mem::replace(&mut self.rejected_offers, rejected);
@@ -188,22 +190,29 @@ impl BindingReconciler {
     }
 
     /// Adds to `evaluate` the bindings of offers whose rules, providers, providers' addresses or
-    /// other clusters have changed, of `all` offers or only of those that name other clusters.
-    fn apply_providers(&mut self, all: bool, evaluate: &mut HashSet<Key>) {
+    /// other clusters have changed, of `all` offers or only of those whose other clusters have
+    /// other states than `before`.
+    fn apply_providers(&mut self, all: bool, before: &Snapshot, evaluate: &mut HashSet<Key>) {
+        let after: &Snapshot = &self.snapshot;
         let trusted = &self.config.provider_client.trusted;
-        for entry in self.snapshot.offers() {
+        for entry in after.offers() {
             let offer = &entry.offer;
-            let is_local = offer.remote_targets.is_empty();
-            if is_local && !all {
+            let is_same = |target: &RemoteTarget| {
+                let pods =
+                    [before, after].map(|s| s.remote_pods(&target.cluster, &offer.namespace));
+                let [old, new] = pods.map(|pods| pods.map(|pods| pods.state));
+                old == new
+            };
+            if !all && offer.remote_targets.iter().all(is_same) {
                 continue;
             }
             let state = self.offers.entry(key_of(offer)).or_default();
-            let question = Question::new(&self.snapshot, trusted, offer);
+            let question = Question::new(after, trusted, offer);
             let known = state.question.as_ref().map(|q| q.fingerprint);
             if known != Some(question.fingerprint) {
                 (state.question, state.changed) = (Some(Arc::new(question)), true);
                 evaluate.extend(state.bindings.iter().cloned());
-                if !is_local {
+                if !offer.remote_targets.is_empty() {
                     // Bindings that were kept while a cluster was away may be deleted now.
                     self.changed_offers.insert(key_of(offer));
                 }

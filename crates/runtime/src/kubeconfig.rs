@@ -71,6 +71,9 @@ fn unsafe_field(kubeconfig: &Kubeconfig) -> Option<&'static str> {
         .find_map(|of| {
             let is_insecure = of.insecure_skip_tls_verify == Some(true);
             let insecure = is_insecure.then_some("insecure-skip-tls-verify");
+            let server = of.server.as_deref().unwrap_or_default();
+            let is_plain = server.to_ascii_lowercase().starts_with("http://");
+            let insecure = insecure.or(is_plain.then_some("a server without TLS"));
             let has_file = of.certificate_authority.is_some();
             insecure.or(has_file.then_some("certificate-authority"))
         });
@@ -118,6 +121,8 @@ mod tests {
             let cluster = json!({"server": "https://east:6443", name: value});
             assert_eq!(field(&token, &cluster), Some(name));
         }
+        let plain = json!({"server": "HTTP://east:6443"});
+        assert_eq!(field(&token, &plain), Some("a server without TLS"));
     }
 
     #[tokio::test]

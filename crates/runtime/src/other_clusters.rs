@@ -100,8 +100,8 @@ struct OtherClusters {
     table: Table,
     /// The watched namespaces.
     watched: BTreeSet<Scope>,
-    /// The namespaces beyond the limit.
-    beyond: BTreeSet<Scope>,
+    /// The namespaces that offers name, too, but that are not watched, with the reason.
+    unwatched: BTreeMap<Scope, Fault>,
     contacts: BTreeMap<Arc<str>, Contact>,
     sessions: FuturesByKey<()>,
     metrics: OtherClusterMetrics,
@@ -126,7 +126,7 @@ impl OtherClusters {
             secrets,
             table: Table::default(),
             watched: BTreeSet::new(),
-            beyond: BTreeSet::new(),
+            unwatched: BTreeMap::new(),
             contacts: BTreeMap::new(),
             sessions: FuturesByKey::default(),
             metrics,
@@ -139,9 +139,12 @@ impl OtherClusters {
         let mut ticks = interval(PUBLISH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // The sessions come first: each sees an update before the next one, so a namespace that
+            // is named again soon is listed again.
             tokio::select! {
-                _ = ticks.tick() => self.tick(),
+                biased;
                 () = self.sessions.next() => {}
+                _ = ticks.tick() => self.tick(),
             }
         }
     }
@@ -171,15 +174,18 @@ impl OtherClusters {
 
     /// Starts and ends sessions, by the offers and the Secrets.
     fn update(&mut self) {
-        (self.watched, self.beyond) = scopes(&self.store.snapshot());
+        let clusters = self.secrets.borrow_and_update().clone();
+        (self.watched, self.unwatched) = scopes(&self.store.snapshot(), clusters.as_ref());
         let shared = Arc::clone(&self.table);
         let mut table = shared.lock();
-        for gone in table.want(&(&self.watched | &self.beyond)) {
+        let all = self.watched.iter().chain(self.unwatched.keys());
+        for gone in table.want(&all.cloned().collect()) {
             self.store.delete(Kind::RemotePods, &gone.key());
         }
-        let Some(clusters) = self.secrets.borrow_and_update().clone() else {
-            return;
-        };
+        for (scope, fault) in &self.unwatched {
+            table.lost_scope(scope, *fault);
+        }
+        let clusters = clusters.unwrap_or_default();
         let mut wanted: BTreeMap<Arc<str>, Namespaces> = BTreeMap::new();
         for Scope { cluster, namespace } in &self.watched {
             let namespaces = wanted.entry(Arc::clone(cluster)).or_default();
@@ -187,16 +193,9 @@ impl OtherClusters {
         }
         let mut earlier = std::mem::take(&mut self.contacts);
         for (cluster, namespaces) in wanted {
-            let settings = match clusters.get(&cluster) {
-                Some(Ok(settings)) => settings,
-                Some(Err(fault)) => {
-                    table.lost(&cluster, *fault);
-                    continue;
-                }
-                None => {
-                    table.lost(&cluster, Fault::NoSecret);
-                    continue;
-                }
+            let Some(Ok(settings)) = clusters.get(&cluster) else {
+                // The Secrets are not listed yet.
+                continue;
             };
             table.set_grace(&cluster, settings.grace);
             let known = earlier.remove(&cluster);
@@ -236,9 +235,6 @@ impl OtherClusters {
         let are_secrets_unknown = !is_waiting && self.secrets.borrow().is_none();
         let changed = {
             let mut table = self.table.lock();
-            for scope in &self.beyond {
-                table.lost_scope(scope, Fault::TooManyNamespaces);
-            }
             for scope in self.watched.iter().filter(|_| are_secrets_unknown) {
                 table.lost_scope(scope, Fault::BadSecret);
             }
@@ -262,7 +258,7 @@ impl OtherClusters {
         let snapshot = self.store.snapshot();
         let known = self.secrets.borrow();
         let mut counts: BTreeMap<&Arc<str>, [i64; 3]> = BTreeMap::new();
-        for Scope { cluster, namespace } in &self.watched {
+        for Scope { cluster, namespace } in self.watched.iter().chain(self.unwatched.keys()) {
             let Some(pods) = snapshot.remote_pods(cluster, namespace) else {
                 continue;
             };
@@ -302,21 +298,36 @@ impl OtherClusters {
     }
 }
 
-/// Returns the namespaces of other clusters to watch, and those beyond the limit.
-fn scopes(snapshot: &Snapshot) -> (BTreeSet<Scope>, BTreeSet<Scope>) {
+/// Returns the namespaces of other clusters to watch, and those that are named and not watched, with
+/// the reason. Only clusters with a usable Secret count for the limit; `None`: no Secret is known yet.
+fn scopes(
+    snapshot: &Snapshot,
+    clusters: Option<&Clusters>,
+) -> (BTreeSet<Scope>, BTreeMap<Scope, Fault>) {
     let mut named: ByNamespace<'_, Scope> = BTreeMap::new();
+    let mut unwatched = BTreeMap::new();
     for offer in snapshot.offers().map(|entry| &*entry.offer) {
         for target in &offer.remote_targets {
             let scope = Scope {
                 cluster: Arc::clone(&target.cluster),
                 namespace: Arc::clone(&offer.namespace),
             };
+            let fault = clusters.and_then(|clusters| match clusters.get(&target.cluster) {
+                Some(settings) => settings.as_ref().err().copied(),
+                None => Some(Fault::NoSecret),
+            });
+            if let Some(fault) = fault {
+                unwatched.insert(scope, fault);
+                continue;
+            }
             let scopes = named.entry(&offer.namespace).or_default();
             let oldest = scopes.entry(scope).or_insert(offer.created_unix);
             *oldest = offer.created_unix.min(*oldest);
         }
     }
-    select_in_turn(&named, MAX_SCOPES)
+    let (watched, beyond) = select_in_turn(&named, MAX_SCOPES);
+    unwatched.extend(beyond.into_iter().map(|s| (s, Fault::TooManyNamespaces)));
+    (watched, unwatched)
 }
 
 /// Logs whether the pods may be used, if that has changed. `before` is the last fault; `None` of a new
@@ -329,8 +340,14 @@ fn log(before: Option<Option<Fault>>, now: &RemotePods) {
         }
         (_, None | Some(Fault::Connecting)) => {}
         (before, Some(fault)) if before == Some(Some(fault)) => {}
-        (_, Some(fault)) => {
+        (before, Some(fault)) => {
             let problem = fault.text(cluster);
+            // Tenants choose the names, so these faults may be many.
+            let is_of_tenant = matches!(fault, Fault::NoSecret | Fault::TooManyNamespaces);
+            if is_of_tenant && before != Some(None) {
+                tracing::debug!(%cluster, %namespace, problem, "pods of another cluster are unavailable");
+                return;
+            }
             tracing::warn!(%cluster, %namespace, problem, "pods of another cluster are unavailable");
         }
     }

@@ -65,9 +65,12 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// The target of the client library's errors. It logs each failed request as an error, but only the
-/// caller knows whether the failure is one.
-const CLIENT_ERRORS: &str = "kube_client::client::builder";
+/// The targets of the client library's errors, with their levels. It logs each failed request, but
+/// only the caller knows whether the failure is an error, and logs it once.
+const CLIENT_ERRORS: [&str; 2] = [
+    "kube_client::client::builder=off",
+    "kube_runtime::watcher=error",
+];
 
 /// Parses a log filter. It also fails on an unknown level, or an unknown target `tautline...`.
 fn parse(text: &str) -> Result<EnvFilter, FilterError> {
@@ -75,9 +78,8 @@ fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     for directive in &directives {
         check(directive)?;
     }
-    let quiet = [CLIENT_ERRORS, "=off"].concat();
     if !directives.iter().any(|d| d.starts_with("kube")) {
-        directives.push(&quiet);
+        directives.extend(CLIENT_ERRORS);
     }
     Ok(EnvFilter::try_new(directives.join(","))?)
 }

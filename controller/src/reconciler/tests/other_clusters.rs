@@ -6,6 +6,7 @@ use tautline_core::{
     Compliance,
     index::{Kind, Object},
     model::Offer,
+    reference::Reference,
     remote::{
         Fault, RemotePod, RemotePods,
         RemoteState::{self, Current, LastKnown, Unavailable},
@@ -18,7 +19,10 @@ use super::{
     fixture::{NS, World, offer, target},
     offer_statuses::flush,
 };
-use crate::{executor::evaluate::evaluate, metrics::Metrics, violations::ViolationEvent};
+use crate::{
+    binding_spec::BindingSpec, executor::evaluate::evaluate, metrics::Metrics,
+    violations::ViolationEvent,
+};
 
 fn db(name: &str) -> RemotePod {
     RemotePod {
@@ -117,6 +121,35 @@ fn binding_of_a_pod_that_is_gone_here_is_deleted_while_the_other_cluster_is_away
     world.settle();
     let (spec, _) = &world.api[&world.only_key()];
     assert_eq!(spec.targets["default"].name, "web-1");
+}
+
+#[test]
+fn binding_of_another_object_or_role_is_deleted_while_the_other_cluster_is_away() {
+    let mut world = world(1, &["db-0"]);
+    put(&mut world, LastKnown(Fault::Unreachable), &["db-0"]);
+    let (spec, status) = world.api[&world.only_key()].clone();
+    let here = &spec.targets["default"];
+    let in_east = Reference {
+        cluster: "east".to_owned(),
+        ..here.clone()
+    };
+    let elsewhere = Reference::pod("bank", &here.name);
+    for (role, object) in [
+        ("default", in_east),
+        ("default", elsewhere),
+        ("old", here.clone()),
+    ] {
+        let mut other = BindingSpec {
+            name: "o-other".into(),
+            uid: "other".into(),
+            ..spec.clone()
+        };
+        other.targets.insert(role.into(), object);
+        world.observe(other, status.clone());
+        assert_eq!(world.deleted(), ["o-other"], "{role}");
+        world.settle();
+    }
+    assert_eq!(world.bindings().len(), 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The pods of other clusters in the index: members of the offers that select them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Index, Member, OfferEntry, Snapshot, put};
 use crate::{
@@ -10,14 +10,23 @@ use crate::{
     remote::{Fault, RemotePod, RemotePods, RemoteTarget},
 };
 
+type Pods = BTreeMap<Arc<str>, Arc<RemotePod>>;
+
 impl Index {
     pub(super) fn put_remote(&mut self, key: &str, new: Option<Arc<RemotePods>>) -> bool {
-        let Some(old) = put(&mut self.current.remote_pods, key, new.clone()) else {
+        let after = new.clone();
+        let Some(before) = put(&mut self.current.remote_pods, key, new) else {
             return false;
         };
-        let Some(either) = new.clone().or(old) else {
+        let none = Pods::new();
+        let [old, new] = [&before, &after].map(|of| of.as_ref().map_or(&none, |of| &of.pods));
+        let changes = changes(old, new);
+        let Some(either) = after.as_ref().or(before.as_ref()) else {
             return true;
         };
+        if changes.is_empty() {
+            return true;
+        }
         let scope = &either.scope;
         let Some(offers) = self.current.offers.get_mut(&scope.namespace) else {
             return true;
@@ -32,7 +41,9 @@ impl Index {
             let OfferEntry { offer, remote, .. } = offers.entry_mut(at);
             for (target, members) in offer.remote_targets.iter().zip(remote) {
                 if is_selected_by(target) {
-                    select(target, new.as_deref(), members);
+                    for change in &changes {
+                        select(target, *change, members);
+                    }
                 }
             }
         }
@@ -66,30 +77,36 @@ impl Snapshot {
     pub(super) fn remote_members(&self, target: &RemoteTarget, namespace: &str) -> CowMap<Member> {
         let mut members = CowMap::default();
         let pods = self.remote_pods(&target.cluster, namespace);
-        select(target, pods.map(Arc::as_ref), &mut members);
+        for (name, pod) in pods.into_iter().flat_map(|pods| &pods.pods) {
+            select(target, (&**name, Some(pod)), &mut members);
+        }
         members
     }
 }
 
-/// Changes `members` to the pods that a target selects. Equal members stay, so that they do not
-/// look changed.
-fn select(target: &RemoteTarget, pods: Option<&RemotePods>, members: &mut CowMap<Member>) {
-    let selects = |pod: &RemotePod| target.selector.matches(&pod.labels);
-    let is_selected = |name: &str| {
-        let pod = pods.and_then(|pods| pods.pods.get(name));
-        pod.is_some_and(|pod| selects(pod))
-    };
-    let gone = members.keys().filter(|name| !is_selected(name));
-    let gone: Vec<Arc<str>> = gone.cloned().collect();
-    for name in gone {
-        members.remove(&name);
-    }
-    let pods = pods.into_iter().flat_map(|pods| &pods.pods);
-    for (name, pod) in pods.filter(|(_, pod)| selects(pod)) {
-        let member = Member::Remote(Arc::clone(pod));
-        if members.get(name) != Some(&member) {
-            members.insert(name, member);
+/// Returns the pods that differ, by name; `None` for a removed one. Equal pods mostly share one
+/// `Arc`, and pointers are compared first.
+fn changes<'a>(old: &'a Pods, new: &'a Pods) -> Vec<(&'a str, Option<&'a Arc<RemotePod>>)> {
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    let put = new
+        .iter()
+        .filter(|(name, pod)| old.get(*name) != Some(*pod));
+    gone.map(|name| (&**name, None))
+        .chain(put.map(|(name, pod)| (&**name, Some(pod))))
+        .collect()
+}
+
+/// Adds a changed pod to the members of a target, or removes it if the target does not select it.
+fn select(
+    target: &RemoteTarget,
+    (name, pod): (&str, Option<&Arc<RemotePod>>),
+    members: &mut CowMap<Member>,
+) {
+    match pod {
+        Some(pod) if target.selector.matches(&pod.labels) => {
+            members.insert(name, Member::Remote(Arc::clone(pod)));
         }
+        _ => _ = members.remove(name),
     }
 }
 
@@ -173,6 +190,8 @@ mod tests {
         assert!(index.apply(east(Unavailable(Fault::Unreachable))));
         let after = index.snapshot();
         assert!(after.changed_offers(&before).is_empty());
+        let [old, new] = [&before, &after].map(|s| s.offer("ns", "near").unwrap());
+        assert!(std::ptr::eq(old, new), "the offer is not even copied");
         let offer = &after.offer("ns", "near").unwrap().offer;
         let fault = |snapshot: &Snapshot| {
             let found = snapshot.remote_fault(offer);

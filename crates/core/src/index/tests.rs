@@ -155,7 +155,7 @@ fn apply_of_an_equal_object_changes_nothing() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Apply(Object),
+    Apply(Box<Object>),
     Delete(Kind, String),
 }
 
@@ -167,10 +167,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let scope = prop::sample::select(vec![("east", "ns"), ("east", "other"), ("west", "ns")]);
     let pods = prop::collection::vec((name.clone(), app.clone()), 0..3);
     let op = prop_oneof![
-        (name.clone(), app, node).prop_map(|(n, a, on)| Op::Apply(pod(n, a, on))),
+        (name.clone(), app, node).prop_map(|(n, a, on)| Op::Apply(pod(n, a, on).into())),
         name.prop_map(|n| Op::Delete(Kind::Pod, format!("ns/{n}"))),
         (scope.clone(), pods).prop_map(|(scope, pods)| {
-            Op::Apply(remote_pods(scope, RemoteState::Current, &pods))
+            Op::Apply(remote_pods(scope, RemoteState::Current, &pods).into())
         }),
         scope.prop_map(|(c, ns)| Op::Delete(Kind::RemotePods, format!("{c}/{ns}"))),
         (
@@ -185,7 +185,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
                 &["web@east", "db", "*@west", "db@east"],
             ])
         )
-            .prop_map(|(name, apps)| Op::Apply(offer(name, apps))),
+            .prop_map(|(name, apps)| Op::Apply(offer(name, apps).into())),
         offers.prop_map(|name| Op::Delete(Kind::Offer, format!("ns/{name}"))),
     ];
     prop::collection::vec(op, 0..40)
@@ -199,7 +199,7 @@ proptest! {
         let mut last: std::collections::BTreeMap<(Kind, String), Object> = Default::default();
         for op in ops {
             match op {
-                Op::Apply(o) => { last.insert((o.kind(), o.key()), o.clone()); index.apply(o); }
+                Op::Apply(o) => { last.insert((o.kind(), o.key()), Object::clone(&o)); index.apply(*o); }
                 Op::Delete(kind, key) => { last.remove(&(kind, key.clone())); index.delete(kind, &key); }
             }
         }

@@ -14,6 +14,8 @@ pub struct RemoteTable {
     scopes: BTreeMap<Scope, Watched>,
     /// The time for which the pods of each cluster are used after the last contact; 0 if absent.
     graces: BTreeMap<Arc<str>, Duration>,
+    /// The last fault of each lost cluster, until the cluster answers.
+    faults: BTreeMap<Arc<str>, Fault>,
 }
 
 #[derive(Debug, Default)]
@@ -54,10 +56,13 @@ impl Watched {
 impl RemoteTable {
     /// Adds and removes scopes until they are those that offers name; returns the removed ones.
     pub fn want(&mut self, scopes: &BTreeSet<Scope>) -> Vec<Scope> {
+        let clusters: BTreeSet<&Arc<str>> = scopes.iter().map(|s| &s.cluster).collect();
+        self.faults.retain(|cluster, _| clusters.contains(cluster));
         for scope in scopes {
+            let fault = self.faults.get(&scope.cluster).copied();
             let scope = self.scopes.entry(scope.clone());
             scope.or_insert_with(|| Watched {
-                fault: Some(Fault::Connecting),
+                fault: fault.or(Some(Fault::Connecting)),
                 ..Watched::default()
             });
         }
@@ -72,13 +77,24 @@ impl RemoteTable {
         self.graces.insert(cluster.into(), grace);
     }
 
-    /// Replaces the pods of a scope by a complete list.
+    /// Returns a pod of a scope.
+    pub fn pod(&self, scope: &Scope, name: &str) -> Option<&RemotePod> {
+        self.scopes.get(scope)?.pods.get(name).map(|pod| &**pod)
+    }
+
+    /// Replaces the pods of a scope by a complete list. Equal pods stay the same `Arc`.
     pub fn listed(&mut self, scope: &Scope, pods: Vec<RemotePod>, now: Instant) {
         let Some(watched) = self.scopes.get_mut(scope) else {
             return;
         };
-        let pods = pods.into_iter().map(|p| (Arc::clone(&p.name), Arc::new(p)));
+        let known = std::mem::take(&mut watched.pods);
+        let pods = pods.into_iter().map(|pod| {
+            let equal = known.get(&pod.name).filter(|known| ***known == pod);
+            let pod = equal.cloned().unwrap_or_else(|| Arc::new(pod));
+            (Arc::clone(&pod.name), pod)
+        });
         watched.pods = pods.collect();
+        self.faults.remove(&scope.cluster);
         (watched.fault, watched.published) = (None, None);
         watched.touch(now);
     }
@@ -107,6 +123,7 @@ impl RemoteTable {
 
     /// Records an answer of a cluster: the pods of its scopes without a fault are current.
     pub fn alive(&mut self, cluster: &str, now: Instant) {
+        self.faults.remove(cluster);
         self.of_cluster(cluster)
             .for_each(|watched| watched.touch(now));
     }
@@ -114,6 +131,7 @@ impl RemoteTable {
     /// Records the loss of a cluster, until its namespaces are listed again. The pods stay, also
     /// after the grace, so that bindings keep their names.
     pub fn lost(&mut self, cluster: &str, fault: Fault) {
+        self.faults.insert(cluster.into(), fault);
         self.of_cluster(cluster)
             .for_each(|watched| watched.fault = Some(fault));
     }
@@ -248,10 +266,8 @@ mod tests {
         assert_eq!(changed.len(), 1);
         assert_eq!(changed[0].scope, other);
         assert_eq!(changed[0].fault(), Some(Fault::Forbidden));
-        assert_eq!(
-            table.want(&BTreeSet::from([scope("shop")])),
-            [other.clone()]
-        );
+        let gone = table.want(&BTreeSet::from([scope("shop")]));
+        assert_eq!(gone.as_slice(), std::slice::from_ref(&other));
         table.put(&other, "db-0", Some(pod("db-0")));
         assert!(table.changes(now).is_empty(), "the scope is gone");
     }
@@ -272,6 +288,46 @@ mod tests {
         assert_eq!(change(&mut table, now), Some((RemoteState::Current, 1)));
         table.put(&scope("shop"), "db-0", None);
         assert_eq!(change(&mut table, now), Some((RemoteState::Current, 0)));
+    }
+
+    #[test]
+    fn pod_that_is_listed_again_is_the_same() {
+        let (mut table, now) = (table(), Instant::now());
+        let mut list = |place: Option<&str>| {
+            let moved = RemotePod {
+                place: place.map(Into::into),
+                ..pod("db-1")
+            };
+            table.listed(&scope("shop"), vec![pod("db-0"), moved], now);
+            let pods = table.changes(now).remove(0).pods;
+            ["db-0", "db-1"].map(|name| Arc::clone(&pods[name]))
+        };
+        let (before, after) = (list(None), list(Some("10.0.0.1:10250")));
+        assert!(Arc::ptr_eq(&before[0], &after[0]));
+        assert_ne!(before[1], after[1]);
+    }
+
+    #[test]
+    fn new_namespace_of_a_lost_cluster_has_its_fault_until_the_cluster_answers() {
+        let (mut table, now, shop) = (table(), Instant::now(), scope("shop"));
+        let mut fault = |change: &dyn Fn(&mut RemoteTable)| {
+            change(&mut table);
+            table.want(&BTreeSet::from([shop.clone()]));
+            table.changes(now);
+            table.want(&BTreeSet::from([shop.clone(), scope("bank")]));
+            table.changes(now)[0].fault()
+        };
+        let lost = |table: &mut RemoteTable| table.lost("east", Fault::Unauthorized);
+        assert_eq!(fault(&|_| {}), Some(Fault::Connecting));
+        assert_eq!(fault(&lost), Some(Fault::Unauthorized));
+        let alive = |table: &mut RemoteTable| table.alive("east", now);
+        assert_eq!(fault(&alive), Some(Fault::Connecting));
+        fault(&lost);
+        let listed = |table: &mut RemoteTable| table.listed(&shop, Vec::new(), now);
+        assert_eq!(fault(&listed), Some(Fault::Connecting));
+        fault(&lost);
+        table.want(&BTreeSet::new());
+        assert!(table.faults.is_empty(), "no offer names the cluster");
     }
 
     #[test]

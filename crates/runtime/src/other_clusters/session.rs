@@ -1,7 +1,7 @@
 //! The contact with one cluster: its heartbeat, and the watches on pods of its namespaces.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -15,9 +15,12 @@ use kube_runtime::{
 };
 use parking_lot::Mutex;
 use tautline_api::convert;
-use tautline_core::remote::{Fault, MAX_REMOTE_PODS, RemotePod, RemoteTable, Scope};
+use tautline_core::{
+    remote::{Fault, MAX_REMOTE_PODS, RemotePod, RemoteTable, Scope},
+    text::sanitize,
+};
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, watch},
     time::{Instant, sleep},
 };
 
@@ -45,6 +48,18 @@ const _: () = assert!((WATCH_SECONDS as u64) < READ_TIMEOUT.as_secs());
 /// The maximum number of pods of a namespace in memory. Up to it [`Fault::TooManyPods`] ends as soon
 /// as pods are deleted.
 const MAX_HELD_PODS: usize = 2 * MAX_REMOTE_PODS;
+/// The maximum size of the labels of a namespace's pods in memory, in bytes.
+const MAX_LABEL_BYTES: usize = 4 << 20;
+/// The maximum number of namespaces of one cluster that are listed at a time.
+const LISTS_AT_ONCE: usize = 2;
+/// The number of pods in a page of a list.
+const PAGE_SIZE: u32 = 50;
+/// Selects pods that have not finished.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// The number of errors in a row, without an event between them, after which a watch has failed.
+const MAX_WATCH_ERRORS: usize = 5;
+/// The maximum length of an error in the log, in characters. Another API server writes it.
+const MAX_ERROR_CHARS: usize = 500;
 /// The time until a namespace with more pods is listed again.
 const RECOUNT: Duration = Duration::from_secs(300);
 /// The HTTP status code of an API server that has too much to do.
@@ -78,6 +93,7 @@ impl Lost {
             Some(403) => Fault::Forbidden,
             _ => Fault::Unreachable,
         };
+        let error = sanitize(&error, MAX_ERROR_CHARS).into_owned();
         Self { fault, error }
     }
 }
@@ -127,6 +143,33 @@ impl Attempts {
     async fn wait(&mut self) {
         sleep(self.wait).await;
         self.wait = (self.wait * 2).min(LONGEST_RETRY);
+    }
+}
+
+/// The pods of a namespace that are in memory.
+#[derive(Default)]
+struct Held {
+    /// The number of pods of the list that is under way or complete.
+    listed: usize,
+    /// The size of the labels of each pod, in bytes.
+    label_bytes: HashMap<Arc<str>, usize>,
+    /// The sum of these sizes.
+    all_label_bytes: usize,
+}
+
+impl Held {
+    fn put(&mut self, name: &Arc<str>, label_bytes: Option<usize>) {
+        let earlier = match label_bytes {
+            Some(bytes) => self.label_bytes.insert(Arc::clone(name), bytes),
+            None => self.label_bytes.remove(name),
+        };
+        self.all_label_bytes -= earlier.unwrap_or_default();
+        self.all_label_bytes += label_bytes.unwrap_or_default();
+    }
+
+    fn is_too_much(&self) -> bool {
+        let pods = self.listed.max(self.label_bytes.len());
+        pods > MAX_HELD_PODS || self.all_label_bytes > MAX_LABEL_BYTES
     }
 }
 
@@ -196,13 +239,16 @@ impl Session {
         namespaces: &mut watch::Receiver<Namespaces>,
     ) -> Lost {
         let mut watches = FuturesByKey::default();
+        let lists = Arc::new(Semaphore::new(LISTS_AT_ONCE));
         loop {
             let wanted = namespaces.borrow_and_update().clone();
             watches.retain(|namespace| wanted.contains(namespace));
             for namespace in wanted {
                 if !watches.contains(&namespace) {
                     let watch = self.clone();
-                    let watch = watch.watch_namespace(client.clone(), Arc::clone(&namespace));
+                    let lists = Arc::clone(&lists);
+                    let watch =
+                        watch.watch_namespace(client.clone(), lists, Arc::clone(&namespace));
                     watches.start(namespace, Box::pin(watch));
                 }
             }
@@ -219,7 +265,12 @@ impl Session {
     }
 
     /// Watches a namespace until the whole cluster is lost.
-    async fn watch_namespace(self, client: Client, namespace: Arc<str>) -> Lost {
+    async fn watch_namespace(
+        self,
+        client: Client,
+        lists: Arc<Semaphore>,
+        namespace: Arc<str>,
+    ) -> Lost {
         let scope = Scope {
             cluster: Arc::clone(&self.cluster),
             namespace,
@@ -227,7 +278,7 @@ impl Session {
         let mut attempts = Attempts::default();
         loop {
             let began = Instant::now();
-            let lost = self.list_and_watch(client.clone(), &scope).await;
+            let lost = self.list_and_watch(client.clone(), &lists, &scope).await;
             if lost.fault == Fault::Unauthorized {
                 return lost;
             }
@@ -248,36 +299,45 @@ impl Session {
     }
 
     /// Lists and watches the pods of a namespace until a request is refused or fails.
-    async fn list_and_watch(&self, client: Client, scope: &Scope) -> Lost {
+    async fn list_and_watch(&self, client: Client, lists: &Semaphore, scope: &Scope) -> Lost {
         let pods: Api<DeserializeGuard<Pod>> = Api::namespaced(client, &scope.namespace);
-        let config = in_pages().timeout(WATCH_SECONDS);
-        let events = watcher(pods, config).backoff(WatchBackoff::default());
+        let mut listing = lists.acquire().await.ok();
+        let config = in_pages().page_size(PAGE_SIZE).fields(UNFINISHED);
+        let events = watcher(pods, config.timeout(WATCH_SECONDS)).backoff(WatchBackoff::default());
         let mut events = std::pin::pin!(events);
-        let (mut changes, mut names) = (Changes::default(), HashSet::new());
+        let (mut changes, mut held, mut errors) = (Changes::default(), Held::default(), 0);
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
                 // Such a watch goes on or lists again by itself; if it goes on, no event says so.
-                Err(watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_)) => continue,
+                Err(
+                    watcher::Error::WatchFailed(kube::Error::ReadEvents(_))
+                    | watcher::Error::WatchError(_),
+                ) if errors < MAX_WATCH_ERRORS => {
+                    errors += 1;
+                    continue;
+                }
                 // After other errors kube's watcher may go on without an event, too. A new one lists
                 // first.
                 Err(error) => return error.into(),
             };
-            if matches!(event, Event::Init) {
-                names.clear();
+            errors = 0;
+            match event {
+                Event::Init => held = Held::default(),
+                Event::InitApply(_) => held.listed += 1,
+                Event::InitDone => drop(listing.take()),
+                Event::Apply(_) | Event::Delete(_) => {}
             }
             let change = changes.next(event, |pod: DeserializeGuard<Pod>| {
                 let name: Arc<str> = pod.name_any().into();
                 let pod = self.converted(pod, scope);
-                if pod.is_some() {
-                    names.insert(Arc::clone(&name));
-                } else {
-                    names.remove(&name);
-                }
+                held.put(&name, pod.as_ref().map(|pod| pod.labels.bytes()));
                 (name, pod)
             });
-            if names.len() > MAX_HELD_PODS {
-                let error = format!("it has more than {MAX_HELD_PODS} pods");
+            if held.is_too_much() {
+                let error = format!(
+                    "it has more than {MAX_HELD_PODS} pods, or labels of {MAX_LABEL_BYTES} bytes"
+                );
                 let fault = Fault::TooManyPods;
                 return Lost { fault, error };
             }
@@ -290,7 +350,7 @@ impl Session {
                 }
                 Some(Change::Applied((name, pod))) => self.table.lock().put(scope, &name, pod),
                 Some(Change::Deleted((name, _))) => {
-                    names.remove(&name);
+                    held.put(&name, None);
                     self.table.lock().put(scope, &name, None);
                 }
             }
@@ -303,9 +363,11 @@ impl Session {
             Ok(pod) => convert::remote_pod(&pod, &self.cluster, self.access.node_port),
             Err(error) => {
                 let Scope { cluster, namespace } = scope;
-                let (pod, error) = (error.metadata.name.unwrap_or_default(), error.error);
-                tracing::warn!(%cluster, %namespace, pod, error, "a pod cannot be used");
-                None
+                let pod = error.metadata.name.unwrap_or_default();
+                let error = sanitize(&error.error, MAX_ERROR_CHARS);
+                tracing::warn!(%cluster, %namespace, pod, %error, "a pod cannot be used");
+                // Its last usable version stays.
+                self.table.lock().pod(scope, &pod).cloned()
             }
         }
     }

@@ -116,7 +116,7 @@ fn scopes_are_limited_and_namespaces_take_turns() {
         store.apply(Object::Offer(offer));
     }
     store.apply(Object::Offer(offer("shop", 1_000, &names("a", 3))));
-    let (watched, beyond) = scopes(&store.snapshot());
+    let (watched, beyond) = scopes(&store.snapshot(), None);
     assert_eq!(
         (watched.len(), beyond.len()),
         (MAX_SCOPES, 103 - MAX_SCOPES)
@@ -125,7 +125,18 @@ fn scopes_are_limited_and_namespaces_take_turns() {
         assert!(watched.contains(&scope(&cluster, "shop")), "{watched:?}");
     }
     assert!(watched.contains(&scope("a099", "evil")));
-    assert!(beyond.contains(&scope("a000", "evil")));
+    let limit = Some(&Fault::TooManyNamespaces);
+    assert_eq!(beyond.get(&scope("a000", "evil")), limit);
+    // Clusters without a usable Secret take no place.
+    let clusters = [
+        ("a000", Ok(settings("k", 60))),
+        ("a099", Err(Fault::SeveralSecrets)),
+    ];
+    let clusters: Clusters = clusters.map(|(name, s)| (name.into(), s)).into();
+    let (watched, beyond) = scopes(&store.snapshot(), Some(&clusters));
+    assert_eq!(watched, ["evil", "shop"].map(|ns| scope("a000", ns)).into());
+    assert_eq!(beyond[&scope("a099", "evil")], Fault::SeveralSecrets);
+    assert_eq!(beyond[&scope("a098", "evil")], Fault::NoSecret);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,10 +193,14 @@ async fn faults_of_secrets_are_those_of_their_clusters() {
 #[tokio::test(start_paused = true)]
 async fn namespaces_beyond_the_limit_have_a_fault() {
     let mut world = World::new();
-    world.put_offers([offer("shop", 1, &names("c", MAX_SCOPES + 1))]);
-    world.put_secrets([]);
+    let clusters = names("c", MAX_SCOPES + 1);
+    world.put_offers([offer("shop", 1, &clusters)]);
+    let usable = clusters
+        .iter()
+        .map(|c| (c.as_str().into(), Ok(settings("k", 60))));
+    world.secrets.send_replace(Some(usable.collect()));
     world.watcher.tick();
-    assert_eq!(world.state("c063"), unavailable(Fault::NoSecret));
+    assert_eq!(world.state("c063"), unavailable(Fault::Connecting));
     assert_eq!(world.state("c064"), unavailable(Fault::TooManyNamespaces));
 }
 

@@ -31,8 +31,8 @@ pub(crate) fn location_of_place<'a>(of_node: Location<'a>, name: Option<&'a str>
     }
 }
 
-/// Returns the name by which tables know the addresses of an object: that of its cluster if it is
-/// another one, else that of a Service; `None` for a pod of this cluster.
+/// Returns the name by which tables know the addresses of an object: the cluster's name for an object
+/// of another cluster, the Service's name otherwise; `None` for a pod of this cluster.
 pub(crate) fn row_name(target: &Reference) -> Option<&str> {
     match target.cluster.as_str() {
         "" if is_pod(target) => None,
