@@ -11,7 +11,7 @@ install_chart() {
     installed_at=$EPOCHSECONDS
     "$bin/helm" install tautline "$repo/deploy/chart" --namespace tautline-system --create-namespace \
         --set 'controller.extraArgs={--eviction-cool-down=10s}' --set listenHost=0.0.0.0 \
-        --set networkPolicy.enabled=true --set "providers.latency.extraArgs={--external-cidrs=$host/32}" >/dev/null
+        --set networkPolicy.enabled=true --set clusters.enabled=true --set "providers.latency.extraArgs={--external-cidrs=$host/32}" >/dev/null
 }
 
 # A server outside the cluster, on this machine, and a Deployment whose pod must be within 20 ms of it.
@@ -25,14 +25,50 @@ metadata: {name: database-1, namespace: shop, labels: {kubernetes.io/service-nam
 addressType: IPv4
 ports: [{port: 5432}]
 endpoints: [{addresses: ["$host"]}]
----
+YAML
+    start_near orders 'kind: Endpoint, labelSelector: {matchLabels: {app: database}}'
+}
+
+# The cluster `east`, which is this one again: its API server knows a pod on a node that has this machine's address. And a
+# Deployment whose pod must be within 20 ms of that node.
+start_east() {
+    local status="{\"hostIP\": \"$host\", \"hostIPs\": [{\"ip\": \"$host\"}]}"
+    kubectl apply -f "$repo/deploy/with-clusters/peer.yaml" >/dev/null
+    kubectl -n shop create rolebinding tautline-peer-reader --clusterrole=tautline-peer-reader \
+        --serviceaccount=tautline-peer:tautline-peer >/dev/null
+    kubectl -n shop apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: ledger, labels: {app: ledger}}
+spec: {schedulerName: none, containers: [{name: main, image: "localhost/pause:1"}]}
+YAML
+    kubectl -n shop patch pod ledger --subresource=status -p "{\"status\": $status}" >/dev/null
+    cat >"$run/east.kubeconfig" <<YAML
+apiVersion: v1
+kind: Config
+current-context: east
+contexts: [{name: east, context: {cluster: east, user: peer}}]
+clusters:
+- name: east
+  cluster: {server: "$REAL_CLUSTER_API_SERVER", certificate-authority-data: $(base64 -w0 "$run/pki/ca.crt")}
+users: [{name: peer, user: {token: $(kubectl -n tautline-peer create token tautline-peer)}}]
+YAML
+    kubectl -n tautline-clusters create secret generic east --from-file=kubeconfig="$run/east.kubeconfig" >/dev/null
+    kubectl -n tautline-clusters annotate secret east tautline.io/node-port=5432 >/dev/null
+    kubectl -n tautline-clusters label secret east tautline.io/cluster=east >/dev/null
+    start_near invoices 'kind: Pod, cluster: east, labelSelector: {matchLabels: {app: ledger}}'
+}
+
+# start_near APP TARGET: an offer for the pods of APP, with a target, and a Deployment of one pod.
+start_near() {
+    kubectl apply -f - >/dev/null <<YAML
 apiVersion: constraint.ciena.com/v1alpha1
 kind: ConstraintPolicyOffer
-metadata: {name: orders, namespace: shop}
+metadata: {name: $1, namespace: shop}
 spec:
   targets:
-  - {name: orders, kind: Pod, labelSelector: {matchLabels: {app: orders}}}
-  - {name: database, kind: Endpoint, labelSelector: {matchLabels: {app: database}}}
+  - {name: pods, kind: Pod, labelSelector: {matchLabels: {app: $1}}}
+  - {name: peer, $2}
   policies: [near-server]
   period: 5s
   grace: 10s
@@ -40,11 +76,11 @@ spec:
 ---
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: orders, namespace: shop}
+metadata: {name: $1, namespace: shop}
 spec:
-  selector: {matchLabels: {app: orders}}
+  selector: {matchLabels: {app: $1}}
   template:
-    metadata: {labels: {app: orders}}
+    metadata: {labels: {app: $1}}
     spec:
       terminationGracePeriodSeconds: 1
       containers: [{name: main, image: "localhost/pause:1"}]
@@ -52,7 +88,13 @@ YAML
 }
 
 end_outside() {
-    kubectl -n shop delete deployment/orders constraintpolicyoffer/orders endpointslice/database-1 >/dev/null
+    local app
+    for app in orders invoices; do
+        kubectl -n shop delete "deployment/$app" "constraintpolicyoffer/$app" >/dev/null
+    done
+    kubectl -n shop delete endpointslice/database-1 pod/ledger rolebinding/tautline-peer-reader >/dev/null
+    kubectl -n tautline-clusters delete secret/east >/dev/null
+    kubectl delete -f "$repo/deploy/with-clusters/peer.yaml" >/dev/null
     kill "$(cat "$run/database.pid")"
 }
 
