@@ -90,7 +90,7 @@ pub enum Fault {
     Unauthorized,
     /// The account may not list and watch the pods of the namespace.
     Forbidden,
-    /// The namespace has more than [`MAX_REMOTE_PODS`] pods.
+    /// The namespace has more than [`MAX_REMOTE_PODS`] pods, or their labels take too much memory.
     TooManyPods,
     /// Offers name more than [`MAX_SCOPES`] namespaces of other clusters.
     TooManyNamespaces,
@@ -145,7 +145,7 @@ impl Fault {
             ],
             Self::TooManyPods => [
                 "TooManyPods",
-                "this namespace has more than 10000 pods there",
+                "this namespace has more than 10000 pods there, or too many labels",
                 "use a namespace with fewer pods",
             ],
             Self::TooManyNamespaces => [
